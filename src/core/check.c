@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* Re-derives the inequalities I1 to I9 of README.md from the state alone. */
+#include "core/door.h"
+#include "core/state.h"
+
+/* What the walk counts, to be compared with what the machine believes. */
+struct census {
+    struct pk_stats stats;
+    uint64_t timers, ended, parts_held, parts_waiting;
+    uint64_t *tokens; /* of the holds */
+    uint64_t *seqs;   /* of the claims */
+};
+
+#define DEMAND(x, sentence)                                                                        \
+    do {                                                                                           \
+        if (!(x)) {                                                                                \
+            return sentence;                                                                       \
+        }                                                                                          \
+    } while (0)
+
+static void sift_down(uint64_t *v, size_t from, size_t n)
+{
+    for (size_t child = 2 * from + 1; child < n; child = 2 * from + 1) {
+        if (child + 1 < n && v[child + 1] > v[child]) {
+            child++;
+        }
+        if (v[from] >= v[child]) {
+            return;
+        }
+        uint64_t t = v[from];
+        v[from] = v[child];
+        v[child] = t;
+        from = child;
+    }
+}
+
+/* Heap sort: no recursion, no worst case, no libc whose ties could differ. */
+static bool all_different(uint64_t *v, size_t n)
+{
+    for (size_t i = n / 2; i-- > 0;) {
+        sift_down(v, i, n);
+    }
+    for (size_t end = n; end-- > 1;) {
+        uint64_t t = v[0];
+        v[0] = v[end];
+        v[end] = t;
+        sift_down(v, 0, end);
+    }
+    for (size_t i = 1; i < n; i++) {
+        if (v[i - 1] == v[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool timer_in(const struct pk_machine *m, const struct pk_timer *t, const void *owner)
+{
+    return t != NULL && t->owner == owner && pk_timer_taken(m, t);
+}
+
+/* ---- claims and leases ---- */
+
+static const char *check_part(const struct pk_claim *c, const struct pk_claim_part *p)
+{
+    DEMAND(pk_claim_of(p) == c, "I3: a part leads back to another claim");
+    const struct pk_tree *in = c->token == 0 ? &p->lock->queue : &p->lock->holds;
+    DEMAND(pk_tree_has(in, &p->node), "I3: a claim does not stand in its lock");
+    DEMAND((p->mode == PK_SLOT) == (p->lock->slots > 0), "I8: a claim of another kind");
+    return NULL;
+}
+
+static const char *check_claim(const struct pk_machine *m, const struct pk_lease *l,
+                               const struct pk_claim *c, struct census *seen)
+{
+    DEMAND(c->lease == l && l->end == PK_END_NONE, "I3: a claim of a lease that is not alive");
+    DEMAND(c->token <= m->last_token, "I2: a token that was never granted");
+    DEMAND(c->seq > 0 && c->seq < m->next_seq, "I2: a claim from the future");
+    DEMAND(c->since_ms <= m->clock, "I4: a claim that begins in the future");
+    bool timed = c->token == 0 ? c->timer != NULL : c->max_hold_ms != 0;
+    DEMAND(timed == (c->timer != NULL), "I4: a hold has a timer if and only if it has a max-hold");
+    DEMAND(!timed || timer_in(m, c->timer, c), "I4: a claim's timer is not armed");
+    DEMAND(!timed || (c->timer->kind == PK_TIMER_CLAIM && c->timer->id == c->seq),
+           "I4: a claim's timer under another id");
+    DEMAND(c->request == 0 || pk_replies_find(&l->replies, c->request) == NULL,
+           "R3: a request is both claimed and remembered");
+    seen->seqs[seen->stats.holds + seen->stats.waits] = c->seq;
+    if (c->token == 0) {
+        seen->stats.waits++;
+    } else {
+        seen->tokens[seen->stats.holds++] = c->token;
+    }
+    seen->timers += timed;
+    seen->stats.stored_bytes += pk_blob_len(c->value);
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        const char *wrong = check_part(c, &c->parts[i]);
+        DEMAND(wrong == NULL, wrong);
+        seen->parts_held += c->token != 0;
+        seen->parts_waiting += c->token == 0;
+    }
+    return NULL;
+}
+
+static const char *check_lease(const struct pk_machine *m, const struct pk_lease *l,
+                               struct census *seen)
+{
+    DEMAND(l->id > 0 && l->id < m->next_lease, "I3: a lease id never given out");
+    seen->stats.stored_bytes += pk_blob_len(l->label);
+    if (l->end != PK_END_NONE) {
+        seen->ended++;
+        DEMAND(l->claims.root == NULL && l->replies.count == 0 && l->label == NULL,
+               "I3: an ended lease still has something");
+        return NULL;
+    }
+    seen->stats.leases++;
+    seen->timers++;
+    DEMAND(timer_in(m, &l->timer, l), "I4: a live lease has no deadline");
+    DEMAND(pk_tree_sound(&l->claims), "I9: a lease's claims");
+    uint64_t holds = seen->stats.holds;
+    uint64_t waits = seen->stats.waits;
+    uint64_t request = 0;
+    for (struct pk_node *n = pk_tree_first(&l->claims); n != NULL; n = pk_tree_next(n)) {
+        const struct pk_claim *c = PK_OWNER(n, struct pk_claim, node);
+        DEMAND(c->request > request || c->request == 0, "R1: two claims of one request");
+        DEMAND(seen->stats.holds + seen->stats.waits < m->stats.holds + m->stats.waits,
+               "I7: more claims than counted");
+        DEMAND(c->token == 0 || seen->stats.holds < m->stats.holds, "I7: more holds than counted");
+        request = c->request;
+        const char *wrong = check_claim(m, l, c, seen);
+        DEMAND(wrong == NULL, wrong);
+    }
+    DEMAND(l->n_holds == seen->stats.holds - holds && l->n_waits == seen->stats.waits - waits,
+           "I7: a lease's counts");
+    return NULL;
+}
+
+/* ---- locks ---- */
+
+static const char *check_queue(const struct pk_lock *l, struct census *seen)
+{
+    uint64_t before = 0;
+    uint32_t waits = 0;
+    for (struct pk_node *n = pk_tree_first(&l->queue); n != NULL; n = pk_tree_next(n)) {
+        const struct pk_claim *c = pk_claim_of(PK_OWNER(n, struct pk_claim_part, node));
+        DEMAND(c->seq > before && c->token == 0, "I9: a queue out of order");
+        before = c->seq;
+        waits++;
+    }
+    DEMAND(waits == l->n_waits, "I7: a lock's waiters");
+    seen->parts_waiting -= waits;
+    struct pk_node *head = pk_tree_first(&l->queue);
+    bool stranded =
+        head != NULL && pk_claim_ready(pk_claim_of(PK_OWNER(head, struct pk_claim_part, node)));
+    DEMAND(!stranded, "I5: a waiter that could be granted");
+    return NULL;
+}
+
+static const char *check_holds(const struct pk_lock *l, struct census *seen)
+{
+    uint64_t before = 0;
+    uint32_t holds = 0;
+    uint32_t exclusive = 0;
+    for (struct pk_node *n = pk_tree_first(&l->holds); n != NULL; n = pk_tree_next(n)) {
+        const struct pk_claim_part *p = PK_OWNER(n, struct pk_claim_part, node);
+        DEMAND(pk_claim_of(p)->token > before, "I9: holds out of order");
+        before = pk_claim_of(p)->token;
+        exclusive += p->mode == PK_EXCLUSIVE;
+        holds++;
+    }
+    DEMAND(holds == l->n_holds, "I7: a lock's holders");
+    DEMAND(exclusive == 0 || holds == 1, "I1: an exclusive holder is not alone");
+    DEMAND(l->slots == 0 || holds <= l->slots, "I1: more holders than slots");
+    seen->parts_held -= holds;
+    return NULL;
+}
+
+static const char *check_lock(const struct pk_machine *m, const struct pk_lock *l,
+                              struct census *seen)
+{
+    seen->stats.locks++;
+    seen->stats.stored_bytes += l->name_len;
+    seen->timers += l->closed != NULL;
+    DEMAND(!l->touched, "W1: a lock was left unsettled");
+    DEMAND(l->n_holds + l->n_waits > 0 || l->closed != NULL, "I6: an idle lock");
+    DEMAND(l->n_holds + l->n_waits > 0 || l->slots == 0, "I6: slots without a claim");
+    DEMAND(l->closed == NULL || timer_in(m, l->closed, l), "I4: a closed lock's timer");
+    DEMAND(pk_tree_sound(&l->holds) && pk_tree_sound(&l->queue), "I9: a lock's trees");
+    const char *wrong = check_holds(l, seen);
+    return wrong != NULL ? wrong : check_queue(l, seen);
+}
+
+/* ---- the whole ---- */
+
+static const char *check_nouns(const struct pk_machine *m, struct census *seen)
+{
+    const char *wrong = NULL;
+    for (struct pk_node *n = pk_tree_first(&m->leases); n != NULL; n = pk_tree_next(n)) {
+        wrong = check_lease(m, PK_OWNER(n, struct pk_lease, by_id), seen);
+        DEMAND(wrong == NULL, wrong);
+    }
+    for (struct pk_node *n = pk_tree_first(&m->locks); n != NULL; n = pk_tree_next(n)) {
+        wrong = check_lock(m, PK_OWNER(n, struct pk_lock, node), seen);
+        DEMAND(wrong == NULL, wrong);
+    }
+    DEMAND(seen->parts_held == 0 && seen->parts_waiting == 0, "I3: claims that no lock knows");
+    for (struct pk_node *n = pk_tree_first(&m->fences); n != NULL; n = pk_tree_next(n)) {
+        const struct pk_fence *f = PK_OWNER(n, struct pk_fence, node);
+        seen->stats.fences++;
+        seen->stats.stored_bytes += f->name_len + (uint64_t)pk_blob_len(f->value);
+        DEMAND(f->token >= 1 && f->token <= PK_TOKEN_MAX, "F5: a fence without a token");
+    }
+    return NULL;
+}
+
+static const char *check_counts(const struct pk_machine *m, const struct census *seen)
+{
+    const struct pk_stats *a = &seen->stats;
+    const struct pk_stats *b = &m->stats;
+    DEMAND(a->leases == b->leases && a->locks == b->locks && a->fences == b->fences,
+           "I7: leases, locks or fences miscounted");
+    DEMAND(a->holds == b->holds && a->waits == b->waits, "I7: claims miscounted");
+    DEMAND(a->stored_bytes == b->stored_bytes, "I7: stored bytes miscounted");
+    DEMAND(seen->ended == m->n_ended, "I7: ended leases miscounted");
+    uint64_t timers = 0;
+    for (struct pk_node *n = pk_tree_first(&m->timers); n != NULL; n = pk_tree_next(n)) {
+        timers++;
+    }
+    DEMAND(timers == seen->timers, "I4: timers without an owner");
+    DEMAND(pk_machine_next_deadline(m) > m->clock, "I4: something is overdue");
+    DEMAND(all_different(seen->tokens, a->holds), "I2: two claims share a token");
+    DEMAND(all_different(seen->seqs, a->holds + a->waits), "I2: two claims share a seq");
+    return NULL;
+}
+
+const char *pk_machine_check(const struct pk_machine *m)
+{
+    DEMAND(m->n_touched == 0, "W1: locks were left unsettled");
+    DEMAND(pk_tree_sound(&m->leases) && pk_tree_sound(&m->openings) && pk_tree_sound(&m->locks) &&
+               pk_tree_sound(&m->fences) && pk_tree_sound(&m->timers),
+           "I9: a tree of the machine");
+    struct census seen = {0};
+    seen.tokens = pk_zeroed((m->stats.holds + 1) * sizeof *seen.tokens);
+    seen.seqs = pk_zeroed((m->stats.holds + m->stats.waits + 1) * sizeof *seen.seqs);
+    const char *wrong = check_nouns(m, &seen);
+    if (wrong == NULL) {
+        wrong = check_counts(m, &seen);
+    }
+    pk_door_resize(seen.tokens, 0);
+    pk_door_resize(seen.seqs, 0);
+    return wrong;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+/* Leases: a client's liveness, and the memory that makes its retries safe. Rules L and R. */
+#include "core/door.h"
+#include "core/state.h"
+
+static int order_id(const void *key, const struct pk_node *node)
+{
+    uint64_t a = *(const uint64_t *)key;
+    uint64_t b = PK_OWNER(node, struct pk_lease, by_id)->id;
+    return (a > b) - (a < b);
+}
+
+static int order_opening(const void *key, const struct pk_node *node)
+{
+    uint64_t a = *(const uint64_t *)key;
+    uint64_t b = PK_OWNER(node, struct pk_lease, by_open)->opened_by;
+    return (a > b) - (a < b);
+}
+
+/* The first claim of a request: claims without an id (0) are told apart by seq alone. */
+static int order_request(const void *key, const struct pk_node *node)
+{
+    uint64_t a = *(const uint64_t *)key;
+    uint64_t b = PK_OWNER(node, struct pk_claim, node)->request;
+    return (a > b) - (a < b);
+}
+
+struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id)
+{
+    struct pk_node *n = pk_tree_find(&m->leases, &id, order_id);
+    return n == NULL ? NULL : PK_OWNER(n, struct pk_lease, by_id);
+}
+
+struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request)
+{
+    struct pk_node *n =
+        request == 0 ? NULL : pk_tree_find(&l->claims, &request, order_request);
+    return n == NULL ? NULL : PK_OWNER(n, struct pk_claim, node);
+}
+
+uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l)
+{
+    return l->timer.at - m->clock;
+}
+
+/* L4: what to say of a lease that is not alive. */
+static void reply_gone(struct pk_machine *m, const struct pk_command *c, uint64_t id,
+                       const struct pk_lease *l)
+{
+    bool ever = id != 0 && id < m->next_lease;
+    struct pk_effect *e = pk_reply(m, c, ever ? PK_LOST : PK_NOTFOUND);
+    e->lease = id;
+    if (ever) {
+        e->end = l == NULL ? PK_END_FORGOTTEN : l->end;
+    }
+}
+
+struct pk_lease *pk_lease_alive(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_lease *l = pk_lease_find(m, c->lease);
+    if (l == NULL || l->end != PK_END_NONE) {
+        reply_gone(m, c, c->lease, l);
+        return NULL;
+    }
+    return l;
+}
+
+/* ---- open, renew, close ---- */
+
+bool pk_lease_join(struct pk_machine *m, struct pk_lease *l)
+{
+    if (!pk_tree_insert(&m->leases, &l->by_id, &l->id, order_id)) {
+        return false;
+    }
+    if (l->opened_by != 0 &&
+        !pk_tree_insert(&m->openings, &l->by_open, &l->opened_by, order_opening)) {
+        pk_tree_erase(&m->leases, &l->by_id);
+        return false;
+    }
+    l->timer.owner = l;
+    l->timer.id = l->id;
+    l->timer.kind = PK_TIMER_LEASE;
+    m->stats.leases += l->end == PK_END_NONE;
+    return true;
+}
+
+/* L1: the same OPEN again gets the same lease. */
+static bool reopened(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_node *n =
+        c->request == 0 ? NULL : pk_tree_find(&m->openings, &c->request, order_opening);
+    if (n == NULL) {
+        return false;
+    }
+    const struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_open);
+    if (l->end != PK_END_NONE) {
+        reply_gone(m, c, l->id, l);
+        return true;
+    }
+    struct pk_effect *e = pk_reply(m, c, PK_OK);
+    e->lease = l->id;
+    e->left_ms = pk_lease_left(m, l);
+    return true;
+}
+
+void pk_lease_open(struct pk_machine *m, const struct pk_command *c)
+{
+    if (reopened(m, c)) {
+        return;
+    }
+    if (m->stats.leases >= m->limits.leases) {
+        pk_reply_limit(m, c, "leases");
+        return;
+    }
+    if (c->label.len > m->limits.label_bytes) {
+        pk_reply_limit(m, c, "label_bytes");
+        return;
+    }
+    if (!pk_room_for(m, c->label.len)) {
+        pk_reply_limit(m, c, "stored_bytes");
+        return;
+    }
+    struct pk_lease *l = pk_zeroed(sizeof *l);
+    l->id = m->next_lease++;
+    l->ttl_ms = c->ttl_ms;
+    l->opened_by = c->request;
+    l->label = pk_blob_new(m, c->label);
+    bool joined = pk_lease_join(m, l);
+    PK_ASSERT(joined);
+    pk_timer_arm(m, &l->timer, m->clock + l->ttl_ms);
+    struct pk_effect *e = pk_reply(m, c, PK_OK);
+    e->lease = l->id;
+    e->left_ms = l->ttl_ms;
+    pk_event(m, (struct pk_effect){
+                    .kind = PK_EV_LEASE_OPENED, .lease = l->id, .label = c->label});
+}
+
+void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
+{
+    for (uint32_t i = 0; i < c->n_leases; i++) {
+        uint64_t id = pk_command_lease_at(c, i);
+        struct pk_lease *l = pk_lease_find(m, id);
+        if (l == NULL || l->end != PK_END_NONE) {
+            reply_gone(m, c, id, l);
+            continue;
+        }
+        if (c->ttl_ms != 0) {
+            l->ttl_ms = c->ttl_ms;
+        }
+        pk_timer_disarm(m, &l->timer);
+        pk_timer_arm(m, &l->timer, m->clock + l->ttl_ms);
+        struct pk_effect *e = pk_reply(m, c, PK_OK);
+        e->lease = id;
+        e->left_ms = l->ttl_ms;
+    }
+}
+
+void pk_lease_close(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_lease *l = pk_lease_find(m, c->lease);
+    if (l != NULL && l->end == PK_END_CLOSED) {
+        pk_reply(m, c, PK_OK); /* L3: it has been done */
+        return;
+    }
+    l = pk_lease_alive(m, c);
+    if (l != NULL) {
+        pk_reply(m, c, PK_OK);
+        pk_lease_end(m, l, PK_END_CLOSED);
+    }
+}
+
+void pk_lease_show(struct pk_machine *m, const struct pk_command *c)
+{
+    const struct pk_lease *l = pk_lease_alive(m, c);
+    if (l == NULL) {
+        return;
+    }
+    struct pk_effect e = {.kind = PK_REPLY,
+                          .verb = c->verb,
+                          .status = PK_OK,
+                          .lease = l->id,
+                          .left_ms = pk_lease_left(m, l),
+                          .holders = l->n_holds,
+                          .waiters = l->n_waits,
+                          .label = pk_blob_bytes(l->label)};
+    pk_effects_add(m->out, &e);
+    uint64_t rows = 0;
+    for (struct pk_node *n = pk_tree_first(&l->claims); n != NULL; n = pk_tree_next(n)) {
+        const struct pk_claim *claim = PK_OWNER(n, struct pk_claim, node);
+        for (uint32_t i = 0; i < claim->n_parts; i++) {
+            if (rows++ == c->count) {
+                return;
+            }
+            pk_claim_row(m, &claim->parts[i], claim->place);
+        }
+    }
+}
+
+/* ---- the end ---- */
+
+void pk_lease_free(struct pk_machine *m, struct pk_lease *l)
+{
+    struct pk_node *n;
+    while ((n = pk_tree_first(&l->claims)) != NULL) {
+        pk_claim_free(m, PK_OWNER(n, struct pk_claim, node));
+    }
+    if (l->end == PK_END_NONE) {
+        pk_timer_disarm(m, &l->timer);
+    }
+    pk_tree_erase(&m->leases, &l->by_id);
+    if (l->opened_by != 0) {
+        pk_tree_erase(&m->openings, &l->by_open);
+    }
+    pk_blob_free(m, l->label);
+    pk_replies_free(&l->replies);
+    pk_door_resize(l, 0);
+}
+
+void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l)
+{
+    l->next_ended = NULL;
+    if (m->ended_last == NULL) {
+        m->ended_first = l;
+    } else {
+        m->ended_last->next_ended = l;
+    }
+    m->ended_last = l;
+    m->n_ended++;
+}
+
+/* Keeps at most limits.ended leases in memory after their end: the oldest are forgotten. */
+static void forget_oldest(struct pk_machine *m)
+{
+    while (m->n_ended > m->limits.ended) {
+        struct pk_lease *oldest = m->ended_first;
+        m->ended_first = oldest->next_ended;
+        if (m->ended_first == NULL) {
+            m->ended_last = NULL;
+        }
+        m->n_ended--;
+        pk_lease_free(m, oldest);
+    }
+}
+
+void pk_lease_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why)
+{
+    PK_ASSERT(l->end == PK_END_NONE && why != PK_END_NONE);
+    pk_timer_disarm(m, &l->timer);
+    l->end = why;
+    m->stats.leases--;
+    pk_event(m, (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = why});
+    struct pk_node *n;
+    while ((n = pk_tree_first(&l->claims)) != NULL) {
+        struct pk_claim *c = PK_OWNER(n, struct pk_claim, node);
+        pk_claim_end(m, c, &(struct pk_ending){.why = why});
+    }
+    pk_blob_free(m, l->label);
+    l->label = NULL;
+    pk_replies_free(&l->replies);
+    pk_lease_append_ended(m, l);
+    forget_oldest(m);
+}
+
+/* ---- repeats ---- */
+
+bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l, const struct pk_command *c)
+{
+    if (c->request == 0) {
+        return false;
+    }
+    const struct pk_answer *a = pk_replies_find(&l->replies, c->request);
+    bool claimed = pk_lease_claim(l, c->request) != NULL; /* lock.c answers an ACQUIRE from it */
+    if ((a != NULL && a->verb != c->verb) || (claimed && c->verb != PK_LOCK_ACQUIRE)) {
+        pk_reply(m, c, PK_BADARG)->why = pk_text("the request id belongs to another command");
+        return true;
+    }
+    if (a != NULL) {
+        pk_reply(m, c, a->status)->token = a->token;
+        return true;
+    }
+    if (!claimed && c->request <= l->forgotten) {
+        pk_reply(m, c, PK_TOOOLD);
+        return true;
+    }
+    return false;
+}
+
+void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, uint64_t request,
+                       enum pk_verb verb, enum pk_status status, uint64_t token)
+{
+    if (request != 0) {
+        struct pk_answer a = {request, token, verb, status};
+        pk_replies_add(&l->replies, m->limits.replies, a, &l->forgotten);
+    }
+}

@@ -1,0 +1,726 @@
+/* SPDX-License-Identifier: MIT */
+/* Locks and the claims on them: granting, waiting, waking, ending. Rules G, W, E, V and Q. */
+#include "core/door.h"
+#include "core/state.h"
+
+/* ---- finding things ---- */
+
+static int order_name(const void *key, const struct pk_node *node)
+{
+    return pk_bytes_compare(*(const struct pk_bytes *)key,
+                            pk_lock_name(PK_OWNER(node, struct pk_lock, node)));
+}
+
+static int order_claim(const void *key, const struct pk_node *node)
+{
+    const struct pk_claim *a = key;
+    const struct pk_claim *b = PK_OWNER(node, struct pk_claim, node);
+    if (a->request != b->request) {
+        return a->request < b->request ? -1 : 1;
+    }
+    return (a->seq > b->seq) - (a->seq < b->seq);
+}
+
+static struct pk_claim_part *part_at(const struct pk_node *node)
+{
+    return PK_OWNER(node, struct pk_claim_part, node);
+}
+
+struct pk_claim *pk_claim_of(const struct pk_claim_part *p)
+{
+    return PK_OWNER(p - p->index, struct pk_claim, parts);
+}
+
+static int order_seq(const void *key, const struct pk_node *node)
+{
+    uint64_t a = *(const uint64_t *)key;
+    uint64_t b = pk_claim_of(part_at(node))->seq;
+    return (a > b) - (a < b);
+}
+
+static int order_token(const void *key, const struct pk_node *node)
+{
+    uint64_t a = *(const uint64_t *)key;
+    uint64_t b = pk_claim_of(part_at(node))->token;
+    return (a > b) - (a < b);
+}
+
+struct pk_bytes pk_lock_name(const struct pk_lock *l)
+{
+    return pk_bytes(l->name, l->name_len);
+}
+
+struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name)
+{
+    struct pk_node *n = pk_tree_find(&m->locks, &name, order_name);
+    return n == NULL ? NULL : PK_OWNER(n, struct pk_lock, node);
+}
+
+struct pk_lock *pk_lock_get(struct pk_machine *m, struct pk_bytes name)
+{
+    struct pk_lock *l = pk_lock_find(m, name);
+    if (l == NULL) {
+        PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
+        l = pk_zeroed(sizeof *l + name.len);
+        l->name_len = (uint8_t)name.len;
+        memcpy(l->name, name.data, name.len);
+        bool in = pk_tree_insert(&m->locks, &l->node, &name, order_name);
+        PK_ASSERT(in);
+        m->stats.locks++;
+        m->stats.stored_bytes += name.len;
+    }
+    return l;
+}
+
+void pk_lock_free(struct pk_machine *m, struct pk_lock *l)
+{
+    pk_timer_free(m, l->closed);
+    pk_tree_erase(&m->locks, &l->node);
+    m->stats.locks--;
+    m->stats.stored_bytes -= l->name_len;
+    pk_door_resize(l, 0);
+}
+
+static uint64_t closed_ms(const struct pk_machine *m, const struct pk_lock *l)
+{
+    return l->closed == NULL ? 0 : l->closed->at - m->clock;
+}
+
+/* The hold with the lowest token: the one that has been there longest. */
+static struct pk_claim_part *oldest_hold(const struct pk_lock *l)
+{
+    struct pk_node *n = pk_tree_first(&l->holds);
+    return n == NULL ? NULL : part_at(n);
+}
+
+/* ---- claims ---- */
+
+struct pk_claim *pk_claim_new(uint32_t n_parts)
+{
+    PK_ASSERT(n_parts >= 1 && n_parts <= PK_SET_MAX);
+    struct pk_claim *c = pk_zeroed(sizeof *c + n_parts * sizeof c->parts[0]);
+    c->n_parts = (uint8_t)n_parts;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        c->parts[i].index = (uint8_t)i;
+    }
+    return c;
+}
+
+bool pk_claim_link_part(struct pk_claim_part *p)
+{
+    const struct pk_claim *c = pk_claim_of(p);
+    struct pk_lock *l = p->lock;
+    bool waits = c->token == 0;
+    bool in = waits ? pk_tree_insert(&l->queue, &p->node, &c->seq, order_seq)
+                    : pk_tree_insert(&l->holds, &p->node, &c->token, order_token);
+    l->n_waits += in && waits;
+    l->n_holds += in && !waits;
+    return in;
+}
+
+static void unlink_part(struct pk_claim_part *p)
+{
+    if (pk_claim_of(p)->token == 0) {
+        pk_tree_erase(&p->lock->queue, &p->node);
+        p->lock->n_waits--;
+    } else {
+        pk_tree_erase(&p->lock->holds, &p->node);
+        p->lock->n_holds--;
+    }
+}
+
+/* Counts the claim in or out, in its lease and in the machine, as waiting or held. */
+static void count_claim(struct pk_machine *m, const struct pk_claim *c, bool in)
+{
+    struct pk_lease *l = c->lease;
+    uint32_t *mine = c->token == 0 ? &l->n_waits : &l->n_holds;
+    uint64_t *all = c->token == 0 ? &m->stats.waits : &m->stats.holds;
+    *mine += in ? 1 : UINT32_MAX;
+    *all += in ? 1 : UINT64_MAX;
+}
+
+bool pk_claim_join(struct pk_machine *m, struct pk_claim *c, bool last)
+{
+    const struct pk_node *n = pk_tree_last(&c->lease->claims);
+    if (last && n != NULL && order_claim(c, n) <= 0) {
+        return false;
+    }
+    if (!pk_tree_insert(&c->lease->claims, &c->node, c, order_claim)) {
+        return false;
+    }
+    count_claim(m, c, true);
+    return true;
+}
+
+void pk_claim_free(struct pk_machine *m, struct pk_claim *c)
+{
+    pk_timer_free(m, c->timer);
+    pk_blob_free(m, c->value);
+    count_claim(m, c, false);
+    pk_tree_erase(&c->lease->claims, &c->node);
+    pk_door_resize(c, 0);
+}
+
+/* An effect about one part of a claim, with what all such effects carry. */
+static struct pk_effect about(enum pk_effect_kind kind, const struct pk_claim_part *p)
+{
+    const struct pk_claim *c = pk_claim_of(p);
+    return (struct pk_effect){.kind = kind,
+                              .name = pk_lock_name(p->lock),
+                              .mode = (enum pk_mode)p->mode,
+                              .slots = p->mode == PK_SLOT ? p->lock->slots : 0,
+                              .part = p->index,
+                              .parts = c->n_parts,
+                              .lease = c->lease->id,
+                              .request = c->request,
+                              .token = c->token};
+}
+
+static void describe_claim(const struct pk_machine *m, struct pk_effect *e,
+                           const struct pk_claim *c)
+{
+    e->since_ms = c->since_ms;
+    e->left_ms = pk_lease_left(m, c->lease);
+    e->label = pk_blob_bytes(c->lease->label);
+    e->value = pk_blob_bytes(c->value);
+}
+
+void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t place)
+{
+    const struct pk_claim *c = pk_claim_of(p);
+    struct pk_effect e = about(c->token == 0 ? PK_ROW_WAIT : PK_ROW_HOLD, p);
+    describe_claim(m, &e, c);
+    e.place = c->token == 0 ? place : 0;
+    pk_effects_add(m->out, &e);
+}
+
+/* ---- granting ---- */
+
+/* G1 for a lock that exists. Shared holds are never beside an exclusive one (I1), so looking at
+ * any one hold tells about all. */
+static bool compatible(const struct pk_lock *l, enum pk_mode mode)
+{
+    if (l->closed != NULL) {
+        return false;
+    }
+    if (mode == PK_SLOT) {
+        return l->n_holds < l->slots;
+    }
+    return l->n_holds == 0 || (mode == PK_SHARED && oldest_hold(l)->mode == PK_SHARED);
+}
+
+/* G2 for a claim that waits. */
+bool pk_claim_ready(const struct pk_claim *c)
+{
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        const struct pk_claim_part *p = &c->parts[i];
+        bool first = pk_tree_first(&p->lock->queue) == &p->node;
+        if (!first || !compatible(p->lock, (enum pk_mode)p->mode)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Puts a lock on the list of those to settle, once. */
+static void touch(struct pk_machine *m, struct pk_lock *l)
+{
+    if (l->touched) {
+        return;
+    }
+    if (m->n_touched == m->touched_capacity) {
+        m->touched_capacity = m->touched_capacity == 0 ? 16 : m->touched_capacity * 2;
+        m->touched = pk_door_resize(m->touched, m->touched_capacity * sizeof *m->touched);
+    }
+    l->touched = 1;
+    m->touched[m->n_touched++] = l;
+}
+
+/* G6: check, grant and token are one act. The claim is in its lease; its parts are in no tree. */
+static void grant(struct pk_machine *m, struct pk_claim *c)
+{
+    PK_ASSERT(c->token == 0 && c->lease->end == PK_END_NONE);
+    PK_ASSERT(m->last_token < PK_TOKEN_MAX);
+    pk_timer_free(m, c->timer);
+    c->timer = NULL;
+    count_claim(m, c, false);
+    c->token = ++m->last_token;
+    c->since_ms = m->clock;
+    count_claim(m, c, true);
+    if (c->max_hold_ms != 0) {
+        uint64_t at = m->clock + c->max_hold_ms;
+        c->timer = pk_timer_new(m, PK_TIMER_CLAIM, c->seq, c, at);
+    }
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        bool linked = pk_claim_link_part(&c->parts[i]);
+        PK_ASSERT(linked);
+        struct pk_effect e = about(PK_EV_GRANTED, &c->parts[i]);
+        e.value = pk_blob_bytes(c->value);
+        pk_event(m, e);
+        touch(m, c->parts[i].lock);
+    }
+}
+
+/* W1 */
+static void settle(struct pk_machine *m, struct pk_lock *l)
+{
+    struct pk_node *head = pk_tree_first(&l->queue);
+    while (head != NULL && pk_claim_ready(pk_claim_of(part_at(head)))) {
+        struct pk_claim *c = pk_claim_of(part_at(head));
+        for (uint32_t i = 0; i < c->n_parts; i++) {
+            unlink_part(&c->parts[i]);
+        }
+        grant(m, c);
+        head = pk_tree_first(&l->queue);
+    }
+    if (l->n_holds == 0 && l->n_waits == 0) {
+        l->slots = 0;
+        if (l->closed == NULL) {
+            pk_lock_free(m, l);
+        }
+    }
+}
+
+void pk_locks_settle(struct pk_machine *m)
+{
+    /* The list may grow while it is worked off: a granted set touches its other locks (W2). */
+    for (uint32_t i = 0; i < m->n_touched; i++) {
+        struct pk_lock *l = m->touched[i];
+        l->touched = 0;
+        settle(m, l);
+    }
+    m->n_touched = 0;
+}
+
+/* ---- acquire ---- */
+
+/* The first part of an acquire that can't be granted now, or n_parts when all can. */
+static uint32_t first_blocked(const struct pk_machine *m, const struct pk_command *c)
+{
+    uint32_t i = 0;
+    while (i < c->n_parts) {
+        const struct pk_lock *l = pk_lock_find(m, c->parts[i].name);
+        struct pk_lock free_lock = {.slots = c->parts[i].slots};
+        if (l != NULL && l->slots != c->parts[i].slots) {
+            free_lock.closed = l->closed; /* nobody claims it (G3), so its kind is open */
+            l = &free_lock;
+        }
+        if (l != NULL && (l->n_waits > 0 || !compatible(l, c->parts[i].mode))) {
+            break;
+        }
+        i++;
+    }
+    return i;
+}
+
+/* G5: fills in what is in the way of an acquire, and adds the row of whoever holds it. */
+static void describe_block(struct pk_machine *m, struct pk_effect *e, struct pk_bytes name)
+{
+    const struct pk_lock *l = pk_lock_find(m, name);
+    PK_ASSERT(l != NULL);
+    e->name = pk_lock_name(l);
+    e->holders = l->n_holds;
+    e->waiters = l->n_waits;
+    e->closed_ms = closed_ms(m, l);
+    pk_effects_add(m->out, e);
+    if (l->n_holds > 0) {
+        pk_claim_row(m, oldest_hold(l), 0);
+    }
+}
+
+static struct pk_effect plain_reply(const struct pk_command *c, enum pk_status s)
+{
+    return (struct pk_effect){
+        .kind = PK_REPLY, .verb = c->verb, .status = s, .lease = c->lease, .request = c->request};
+}
+
+/* R1 for a claim that exists: its present outcome is the answer. */
+static void reply_from_claim(struct pk_machine *m, const struct pk_command *c,
+                             const struct pk_claim *claim)
+{
+    if (claim->token != 0) {
+        pk_reply(m, c, PK_OK)->token = claim->token;
+        return;
+    }
+    uint32_t i = 0; /* it is waiting, so some part is behind somebody or not compatible (I5) */
+    while (pk_tree_first(&claim->parts[i].lock->queue) == &claim->parts[i].node &&
+           compatible(claim->parts[i].lock, (enum pk_mode)claim->parts[i].mode)) {
+        i++;
+        PK_ASSERT(i < claim->n_parts);
+    }
+    struct pk_effect e = plain_reply(c, PK_QUEUED);
+    e.place = claim->place;
+    describe_block(m, &e, pk_lock_name(claim->parts[i].lock));
+}
+
+/* The first part whose lock is in use as another kind, or NULL. */
+static const struct pk_lock *mismatched(const struct pk_machine *m, const struct pk_command *c)
+{
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        const struct pk_lock *l = pk_lock_find(m, c->parts[i].name);
+        bool claimed = l != NULL && l->n_holds + l->n_waits > 0;
+        if (claimed && l->slots != c->parts[i].slots) {
+            return l;
+        }
+    }
+    return NULL;
+}
+
+/* The limit that stands against this acquire, or NULL (G3). */
+static const char *limit_reached(const struct pk_machine *m, const struct pk_lease *l,
+                                 const struct pk_command *c, bool must_wait)
+{
+    uint32_t new_locks = 0;
+    uint64_t new_bytes = c->value.len;
+    bool queue_full = false;
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        const struct pk_lock *lock = pk_lock_find(m, c->parts[i].name);
+        if (lock == NULL) {
+            new_locks++;
+            new_bytes += c->parts[i].name.len;
+        } else if (must_wait && lock->n_waits >= m->limits.lock_waiters) {
+            queue_full = true;
+        }
+    }
+    if (m->stats.holds + m->stats.waits >= m->limits.claims) {
+        return "claims";
+    }
+    if (l->n_holds + l->n_waits >= m->limits.lease_claims) {
+        return "lease_claims";
+    }
+    if (m->stats.locks + new_locks > m->limits.locks) {
+        return "locks";
+    }
+    if (!pk_room_for(m, new_bytes)) {
+        return "stored_bytes";
+    }
+    return queue_full ? "lock_waiters" : NULL;
+}
+
+static struct pk_claim *make_claim(struct pk_machine *m, struct pk_lease *l,
+                                   const struct pk_command *c)
+{
+    struct pk_claim *claim = pk_claim_new(c->n_parts);
+    claim->lease = l;
+    claim->request = c->request;
+    claim->seq = m->next_seq++;
+    claim->since_ms = m->clock;
+    claim->max_hold_ms = (uint32_t)c->max_hold_ms;
+    claim->lock_delay_ms = (uint32_t)c->lock_delay_ms;
+    claim->value = pk_blob_new(m, c->value);
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        claim->parts[i].lock = pk_lock_get(m, c->parts[i].name);
+        claim->parts[i].lock->slots = c->parts[i].slots;
+        claim->parts[i].mode = (uint8_t)c->parts[i].mode;
+    }
+    bool joined = pk_claim_join(m, claim, false);
+    PK_ASSERT(joined);
+    return claim;
+}
+
+static void enqueue(struct pk_machine *m, struct pk_claim *claim, const struct pk_command *c,
+                    uint32_t blocked)
+{
+    for (uint32_t i = 0; i < claim->n_parts; i++) {
+        uint32_t place = claim->parts[i].lock->n_waits + 1;
+        claim->place = place > claim->place ? place : claim->place;
+    }
+    struct pk_effect e = plain_reply(c, PK_QUEUED);
+    e.place = claim->place;
+    describe_block(m, &e, c->parts[blocked].name);
+    for (uint32_t i = 0; i < claim->n_parts; i++) {
+        bool linked = pk_claim_link_part(&claim->parts[i]);
+        PK_ASSERT(linked);
+        struct pk_effect queued = about(PK_EV_QUEUED, &claim->parts[i]);
+        queued.place = claim->parts[i].lock->n_waits;
+        pk_event(m, queued);
+    }
+    if (c->wait_ms != PK_WAIT_FOREVER) {
+        claim->timer =
+            pk_timer_new(m, PK_TIMER_CLAIM, claim->seq, claim, m->clock + c->wait_ms);
+    }
+}
+
+/* A refusal is final for its request id: should a late copy of it arrive when the lock is free,
+ * nobody would be there to use the grant (P8). */
+static void refuse(struct pk_machine *m, struct pk_lease *l, const struct pk_command *c,
+                   enum pk_status s)
+{
+    pk_lease_remember(m, l, c->request, c->verb, s, 0);
+}
+
+void pk_lock_acquire(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_lease *l = pk_lease_alive(m, c);
+    if (l == NULL || pk_lease_repeated(m, l, c)) {
+        return;
+    }
+    const struct pk_claim *earlier = pk_lease_claim(l, c->request);
+    if (earlier != NULL) {
+        reply_from_claim(m, c, earlier);
+        return;
+    }
+    const char *limit = c->n_parts > m->limits.set_locks         ? "set_locks"
+                        : c->value.len > m->limits.value_bytes ? "value_bytes"
+                                                                 : NULL;
+    const struct pk_lock *other = limit == NULL ? mismatched(m, c) : NULL;
+    if (other != NULL) {
+        struct pk_effect e = plain_reply(c, PK_MISMATCH);
+        e.name = pk_lock_name(other);
+        e.slots = other->slots;
+        pk_effects_add(m->out, &e);
+        refuse(m, l, c, PK_MISMATCH);
+        return;
+    }
+    uint32_t blocked = first_blocked(m, c);
+    bool must_wait = blocked < c->n_parts;
+    if (limit == NULL && must_wait && c->wait_ms == 0) {
+        struct pk_effect e = plain_reply(c, PK_BUSY);
+        describe_block(m, &e, c->parts[blocked].name);
+        refuse(m, l, c, PK_BUSY);
+        return;
+    }
+    if (limit == NULL) {
+        limit = limit_reached(m, l, c, must_wait);
+    }
+    if (limit != NULL) {
+        pk_reply_limit(m, c, limit);
+        refuse(m, l, c, PK_LIMIT);
+        return;
+    }
+    struct pk_claim *claim = make_claim(m, l, c);
+    if (must_wait) {
+        enqueue(m, claim, c, blocked);
+    } else {
+        pk_reply(m, c, PK_OK)->token = m->last_token + 1;
+        grant(m, claim);
+    }
+}
+
+/* ---- ending ---- */
+
+static bool unclean(enum pk_end why)
+{
+    return why == PK_END_EXPIRED || why == PK_END_OVERHELD || why == PK_END_BROKEN ||
+           why == PK_END_RESTORED;
+}
+
+/* The lock stays shut for a while: its last holder may still believe in it. */
+static void shut(struct pk_machine *m, struct pk_lock *l, uint32_t delay_ms)
+{
+    uint64_t until = m->clock + delay_ms;
+    if (l->closed == NULL) {
+        l->closed = pk_timer_new(m, PK_TIMER_LOCK, m->next_seq++, l, until);
+    } else if (l->closed->at < until) {
+        pk_timer_disarm(m, l->closed);
+        pk_timer_arm(m, l->closed, until);
+    } else {
+        return;
+    }
+    pk_event(m, (struct pk_effect){
+                    .kind = PK_EV_CLOSED, .name = pk_lock_name(l), .closed_ms = delay_ms});
+}
+
+/* What the request of a claim that ended is answered with from now on (R3). */
+static enum pk_status outcome_of(const struct pk_claim *c, enum pk_end why)
+{
+    if (c->token != 0) {
+        return PK_OK;
+    }
+    return why == PK_END_TIMED_OUT ? PK_TIMEOUT : PK_CANCELLED;
+}
+
+void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e)
+{
+    bool held = c->token != 0;
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        struct pk_claim_part *p = &c->parts[i];
+        unlink_part(p);
+        struct pk_effect event = about(held ? PK_EV_ENDED : PK_EV_LEFT, p);
+        event.end = e->why;
+        event.by = e->by;
+        event.why = e->reason;
+        pk_event(m, event);
+        if (held && c->lock_delay_ms != 0 && unclean(e->why)) {
+            shut(m, p->lock, c->lock_delay_ms);
+        }
+        touch(m, p->lock);
+    }
+    if (c->lease->end == PK_END_NONE) {
+        pk_lease_remember(m, c->lease, c->request, PK_LOCK_ACQUIRE, outcome_of(c, e->why),
+                          c->token);
+    }
+    pk_claim_free(m, c);
+}
+
+void pk_lock_opened(struct pk_machine *m, struct pk_lock *l)
+{
+    pk_timer_free(m, l->closed);
+    l->closed = NULL;
+    pk_event(m, (struct pk_effect){.kind = PK_EV_OPENED, .name = pk_lock_name(l)});
+    touch(m, l);
+}
+
+/* The claim that holds the lock of `c` with the token of `c`, or NULL. */
+static struct pk_claim *holder(const struct pk_machine *m, const struct pk_command *c)
+{
+    const struct pk_lock *l = pk_lock_find(m, c->name);
+    struct pk_node *n = l == NULL ? NULL : pk_tree_find(&l->holds, &c->token, order_token);
+    return n == NULL ? NULL : pk_claim_of(part_at(n));
+}
+
+/* The lease and the hold that RELEASE and VALUE are about; false after having replied. */
+static bool own_hold(struct pk_machine *m, const struct pk_command *c, struct pk_lease **l,
+                     struct pk_claim **claim)
+{
+    *l = pk_lease_alive(m, c);
+    if (*l == NULL || pk_lease_repeated(m, *l, c)) {
+        return false;
+    }
+    *claim = holder(m, c);
+    if (*claim == NULL || (*claim)->lease != *l) {
+        pk_reply(m, c, PK_NOTHELD);
+        refuse(m, *l, c, PK_NOTHELD);
+        return false;
+    }
+    return true;
+}
+
+void pk_lock_release(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_lease *l;
+    struct pk_claim *claim;
+    if (!own_hold(m, c, &l, &claim)) {
+        return;
+    }
+    pk_reply(m, c, PK_OK)->token = c->token;
+    pk_claim_end(m, claim, &(struct pk_ending){.why = PK_END_RELEASED});
+    pk_lease_remember(m, l, c->request, c->verb, PK_OK, c->token);
+}
+
+void pk_lock_break(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_claim *claim = holder(m, c);
+    if (claim == NULL) {
+        pk_reply(m, c, PK_NOTHELD);
+        return;
+    }
+    pk_reply(m, c, PK_OK)->token = c->token;
+    struct pk_ending e = {.why = PK_END_BROKEN, .by = c->principal, .reason = c->reason};
+    pk_claim_end(m, claim, &e);
+}
+
+void pk_lock_cancel(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_lease *l = pk_lease_alive(m, c);
+    if (l == NULL || pk_lease_repeated(m, l, c)) {
+        return;
+    }
+    struct pk_claim *claim = pk_lease_claim(l, c->target);
+    uint64_t token = claim == NULL ? 0 : claim->token;
+    pk_reply(m, c, PK_OK)->token = token;
+    if (claim != NULL) {
+        enum pk_end why = token == 0 ? PK_END_WITHDRAWN : PK_END_RELEASED;
+        pk_claim_end(m, claim, &(struct pk_ending){.why = why});
+    } else if (c->target > l->forgotten && pk_replies_find(&l->replies, c->target) == NULL) {
+        /* The cancel overtook its acquire: refuse that one when it comes (E4). */
+        pk_lease_remember(m, l, c->target, PK_LOCK_ACQUIRE, PK_CANCELLED, 0);
+    }
+    pk_lease_remember(m, l, c->request, c->verb, PK_OK, token);
+}
+
+/* ---- values ---- */
+
+void pk_lock_value(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_lease *l;
+    struct pk_claim *claim;
+    if (!own_hold(m, c, &l, &claim)) {
+        return;
+    }
+    bool too_long = c->value.len > m->limits.value_bytes;
+    uint32_t had = pk_blob_len(claim->value);
+    if (too_long || (c->value.len > had && !pk_room_for(m, c->value.len - had))) {
+        pk_reply_limit(m, c, too_long ? "value_bytes" : "stored_bytes");
+        refuse(m, l, c, PK_LIMIT);
+        return;
+    }
+    pk_blob_free(m, claim->value);
+    claim->value = pk_blob_new(m, c->value);
+    pk_reply(m, c, PK_OK)->token = c->token;
+    for (uint32_t i = 0; i < claim->n_parts; i++) {
+        struct pk_effect e = about(PK_EV_VALUE, &claim->parts[i]);
+        e.value = c->value;
+        pk_event(m, e);
+    }
+    pk_lease_remember(m, l, c->request, c->verb, PK_OK, c->token);
+}
+
+/* ---- reading ---- */
+
+void pk_lock_show(struct pk_machine *m, const struct pk_command *c)
+{
+    const struct pk_lock *l = pk_lock_find(m, c->name);
+    struct pk_effect e = plain_reply(c, PK_OK);
+    e.name = c->name;
+    if (l != NULL) {
+        e.mode = l->n_holds == 0 ? PK_MODE_NONE : (enum pk_mode)oldest_hold(l)->mode;
+        e.slots = l->slots;
+        e.holders = l->n_holds;
+        e.waiters = l->n_waits;
+        e.closed_ms = closed_ms(m, l);
+    }
+    pk_effects_add(m->out, &e);
+    if (l == NULL) {
+        return;
+    }
+    uint64_t rows = 0;
+    for (struct pk_node *n = pk_tree_first(&l->holds); n != NULL && rows < c->count;
+         n = pk_tree_next(n), rows++) {
+        pk_claim_row(m, part_at(n), 0);
+    }
+    uint32_t place = 0;
+    for (struct pk_node *n = pk_tree_first(&l->queue); n != NULL && rows < c->count;
+         n = pk_tree_next(n), rows++) {
+        pk_claim_row(m, part_at(n), ++place);
+    }
+}
+
+static void lock_row(struct pk_machine *m, const struct pk_lock *l)
+{
+    struct pk_effect e = {.kind = PK_ROW_LOCK, .name = pk_lock_name(l)};
+    const struct pk_claim_part *hold = oldest_hold(l);
+    if (hold != NULL) {
+        e = about(PK_ROW_LOCK, hold);
+        describe_claim(m, &e, pk_claim_of(hold));
+    }
+    e.slots = l->slots;
+    e.holders = l->n_holds;
+    e.waiters = l->n_waits;
+    e.closed_ms = closed_ms(m, l);
+    pk_effects_add(m->out, &e);
+}
+
+static bool has_prefix(const struct pk_lock *l, struct pk_bytes prefix)
+{
+    return l->name_len >= prefix.len &&
+           pk_bytes_equal(pk_bytes(l->name, prefix.len), prefix);
+}
+
+void pk_lock_list(struct pk_machine *m, const struct pk_command *c)
+{
+    pk_reply(m, c, PK_OK);
+    bool from_cursor = pk_bytes_compare(c->cursor, c->name) > 0;
+    struct pk_bytes from = from_cursor ? c->cursor : c->name;
+    struct pk_node *n = pk_tree_seek(&m->locks, &from, order_name);
+    if (n != NULL && c->cursor.len > 0 && order_name(&c->cursor, n) == 0) {
+        n = pk_tree_next(n);
+    }
+    for (uint64_t rows = 0; n != NULL && rows < c->count; n = pk_tree_next(n), rows++) {
+        const struct pk_lock *l = PK_OWNER(n, struct pk_lock, node);
+        if (!has_prefix(l, c->name)) {
+            return;
+        }
+        lock_row(m, l);
+    }
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/* The step: time first, then permission, then the verb, then whoever can be woken. */
+#include "core/machine.h"
+
+#include "core/door.h"
+#include "core/state.h"
+
+/* ---- memory ---- */
+
+void *pk_zeroed(size_t size)
+{
+    void *p = pk_door_resize(NULL, size);
+    memset(p, 0, size);
+    return p;
+}
+
+struct pk_blob *pk_blob_new(struct pk_machine *m, struct pk_bytes b)
+{
+    if (b.len == 0) {
+        return NULL;
+    }
+    struct pk_blob *blob = pk_door_resize(NULL, sizeof *blob + b.len);
+    blob->len = b.len;
+    memcpy(blob->data, b.data, b.len);
+    m->stats.stored_bytes += b.len;
+    return blob;
+}
+
+void pk_blob_free(struct pk_machine *m, struct pk_blob *b)
+{
+    PK_ASSERT(m->stats.stored_bytes >= pk_blob_len(b));
+    m->stats.stored_bytes -= pk_blob_len(b);
+    pk_door_resize(b, 0);
+}
+
+uint32_t pk_blob_len(const struct pk_blob *b)
+{
+    return b == NULL ? 0 : b->len;
+}
+
+struct pk_bytes pk_blob_bytes(const struct pk_blob *b)
+{
+    return b == NULL ? pk_bytes("", 0) : pk_bytes(b->data, b->len);
+}
+
+bool pk_room_for(const struct pk_machine *m, uint64_t more)
+{
+    return m->stats.stored_bytes + more <= m->limits.stored_bytes;
+}
+
+/* ---- timers ---- */
+
+static int order_timer(const void *key, const struct pk_node *node)
+{
+    const struct pk_timer *a = key;
+    const struct pk_timer *b = PK_OWNER(node, struct pk_timer, node);
+    if (a->at != b->at) {
+        return a->at < b->at ? -1 : 1;
+    }
+    if (a->kind != b->kind) {
+        return a->kind < b->kind ? -1 : 1;
+    }
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+void pk_timer_arm(struct pk_machine *m, struct pk_timer *t, uint64_t at)
+{
+    PK_ASSERT(at > m->clock);
+    t->at = at;
+    bool in = pk_tree_insert(&m->timers, &t->node, t, order_timer);
+    PK_ASSERT(in);
+}
+
+bool pk_timer_taken(const struct pk_machine *m, const struct pk_timer *key)
+{
+    return pk_tree_find(&m->timers, key, order_timer) != NULL;
+}
+
+void pk_timer_disarm(struct pk_machine *m, struct pk_timer *t)
+{
+    pk_tree_erase(&m->timers, &t->node);
+}
+
+struct pk_timer *pk_timer_new(struct pk_machine *m, enum pk_timer_kind kind, uint64_t id,
+                              void *owner, uint64_t at)
+{
+    struct pk_timer *t = pk_zeroed(sizeof *t);
+    t->kind = kind;
+    t->id = id;
+    t->owner = owner;
+    pk_timer_arm(m, t, at);
+    return t;
+}
+
+void pk_timer_free(struct pk_machine *m, struct pk_timer *t)
+{
+    if (t != NULL) {
+        pk_timer_disarm(m, t);
+        pk_door_resize(t, 0);
+    }
+}
+
+static void timer_due(struct pk_machine *m, struct pk_timer *t)
+{
+    if (t->kind == PK_TIMER_LEASE) {
+        pk_lease_end(m, t->owner, PK_END_EXPIRED);
+    } else if (t->kind == PK_TIMER_CLAIM) {
+        struct pk_claim *c = t->owner;
+        enum pk_end why = c->token == 0 ? PK_END_TIMED_OUT : PK_END_OVERHELD;
+        pk_claim_end(m, c, &(struct pk_ending){.why = why});
+    } else {
+        pk_lock_opened(m, t->owner);
+    }
+}
+
+/* S2. All that is due ends before anybody is woken, so nothing is granted to the overdue. */
+static void advance(struct pk_machine *m, uint64_t stamp)
+{
+    if (stamp > m->clock) {
+        m->clock = stamp;
+    }
+    struct pk_node *first = pk_tree_first(&m->timers);
+    while (first != NULL && PK_OWNER(first, struct pk_timer, node)->at <= m->clock) {
+        timer_due(m, PK_OWNER(first, struct pk_timer, node));
+        first = pk_tree_first(&m->timers);
+    }
+    pk_locks_settle(m);
+}
+
+/* ---- effects ---- */
+
+struct pk_effect *pk_reply(struct pk_machine *m, const struct pk_command *c, enum pk_status s)
+{
+    struct pk_effect e = {
+        .kind = PK_REPLY, .verb = c->verb, .status = s, .lease = c->lease, .request = c->request};
+    return pk_effects_add(m->out, &e);
+}
+
+void pk_reply_limit(struct pk_machine *m, const struct pk_command *c, const char *limit)
+{
+    /* The names are literals, so they outlive the list as its own copies would. */
+    pk_reply(m, c, PK_LIMIT)->why = pk_text(limit);
+}
+
+void pk_event(struct pk_machine *m, struct pk_effect from)
+{
+    pk_effects_add(m->out, &from);
+}
+
+/* ---- remembered answers ---- */
+
+static struct pk_answer *answer_at(const struct pk_replies *r, uint32_t i)
+{
+    return &r->ring[(r->first + i) % r->capacity];
+}
+
+const struct pk_answer *pk_replies_find(const struct pk_replies *r, uint64_t request)
+{
+    for (uint32_t i = 0; i < r->count; i++) {
+        if (answer_at(r, i)->request == request) {
+            return answer_at(r, i);
+        }
+    }
+    return NULL;
+}
+
+/* Gives the ring room for `capacity` answers, oldest first. */
+static void replies_resize(struct pk_replies *r, uint32_t capacity)
+{
+    struct pk_answer *ring = pk_door_resize(NULL, capacity * sizeof *ring);
+    for (uint32_t i = 0; i < r->count; i++) {
+        ring[i] = *answer_at(r, i);
+    }
+    pk_door_resize(r->ring, 0);
+    r->ring = ring;
+    r->first = 0;
+    r->capacity = capacity;
+}
+
+void pk_replies_add(struct pk_replies *r, uint32_t limit, struct pk_answer a,
+                    uint64_t *forgotten)
+{
+    while (r->count >= limit) {
+        uint64_t oldest = answer_at(r, 0)->request;
+        *forgotten = oldest > *forgotten ? oldest : *forgotten;
+        r->first = (r->first + 1) % r->capacity;
+        r->count--;
+    }
+    if (r->count == r->capacity) {
+        uint32_t twice = r->capacity == 0 ? 1 : r->capacity * 2;
+        replies_resize(r, twice < limit ? twice : limit);
+    }
+    r->count++;
+    *answer_at(r, r->count - 1) = a;
+}
+
+void pk_replies_free(struct pk_replies *r)
+{
+    pk_door_resize(r->ring, 0);
+    *r = (struct pk_replies){0};
+}
+
+/* ---- permission ---- */
+
+bool pk_authorize(const struct pk_machine *m, struct pk_bytes principal, enum pk_verb verb,
+                  struct pk_bytes name)
+{
+    /* Everybody may do everything until access rules are part of the replicated state. */
+    (void)m;
+    (void)principal;
+    (void)verb;
+    (void)name;
+    return true;
+}
+
+static bool authorized(const struct pk_machine *m, const struct pk_command *c)
+{
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        if (!pk_authorize(m, c->principal, c->verb, c->parts[i].name)) {
+            return false;
+        }
+    }
+    return c->n_parts > 0 || pk_authorize(m, c->principal, c->verb, c->name);
+}
+
+/* ---- verbs without a noun of their own ---- */
+
+static void tick(struct pk_machine *m, const struct pk_command *c)
+{
+    pk_reply(m, c, PK_OK);
+}
+
+/* R2: answers a repeat of a request that has no lease, and returns true. */
+static bool repeated(struct pk_machine *m, const struct pk_command *c)
+{
+    const struct pk_answer *a =
+        c->request == 0 ? NULL : pk_replies_find(&m->replies, c->request);
+    if (a == NULL) {
+        return false;
+    }
+    if (a->verb != c->verb) {
+        pk_reply(m, c, PK_BADARG)->why = pk_text("the request id belongs to another command");
+    } else {
+        pk_reply(m, c, a->status)->token = a->token;
+    }
+    return true;
+}
+
+static void remember(struct pk_machine *m, const struct pk_command *c, enum pk_status status,
+                     uint64_t token)
+{
+    if (c->request != 0) {
+        uint64_t unused = 0; /* these ids don't grow, so none is "too old" */
+        struct pk_answer a = {c->request, token, c->verb, status};
+        pk_replies_add(&m->replies, m->limits.replies, a, &unused);
+    }
+}
+
+static void configure(struct pk_machine *m, const struct pk_command *c)
+{
+    m->limits = c->limits;
+    pk_reply(m, c, PK_OK);
+    remember(m, c, PK_OK, 0);
+}
+
+/* E5. A backup may be older than tokens that were given out after it; 2^32 grants later is
+ * certainly past them all (P2). */
+static void leap(struct pk_machine *m, const struct pk_command *c)
+{
+    if (m->last_token > PK_TOKEN_MAX - PK_TOKEN_LEAP) {
+        pk_reply_limit(m, c, "tokens");
+        remember(m, c, PK_LIMIT, 0);
+        return;
+    }
+    m->last_token += PK_TOKEN_LEAP;
+    pk_reply(m, c, PK_OK)->token = m->last_token;
+    remember(m, c, PK_OK, m->last_token);
+    pk_event(m, (struct pk_effect){.kind = PK_EV_LEAPT, .token = m->last_token});
+    struct pk_node *n = pk_tree_first(&m->leases);
+    while (n != NULL) {
+        struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_id);
+        n = pk_tree_next(n);
+        if (l->end == PK_END_NONE) {
+            pk_lease_end(m, l, PK_END_RESTORED);
+        }
+    }
+}
+
+static void break_lock(struct pk_machine *m, const struct pk_command *c)
+{
+    uint32_t at = m->out->count;
+    pk_lock_break(m, c);
+    remember(m, c, m->out->list[at].status, m->out->list[at].token);
+}
+
+static void run(struct pk_machine *m, const struct pk_command *c)
+{
+    typedef void verb_fn(struct pk_machine *, const struct pk_command *);
+    static verb_fn *const verbs[PK_VERB_COUNT] = {
+        [PK_TICK] = tick,
+        [PK_CONFIGURE] = configure,
+        [PK_LEAP] = leap,
+        [PK_LEASE_OPEN] = pk_lease_open,
+        [PK_LEASE_RENEW] = pk_lease_renew,
+        [PK_LEASE_CLOSE] = pk_lease_close,
+        [PK_LEASE_SHOW] = pk_lease_show,
+        [PK_LOCK_ACQUIRE] = pk_lock_acquire,
+        [PK_LOCK_CANCEL] = pk_lock_cancel,
+        [PK_LOCK_RELEASE] = pk_lock_release,
+        [PK_LOCK_VALUE] = pk_lock_value,
+        [PK_LOCK_BREAK] = break_lock,
+        [PK_LOCK_SHOW] = pk_lock_show,
+        [PK_LOCK_LIST] = pk_lock_list,
+        [PK_FENCE_CLAIM] = pk_fence_claim,
+        [PK_FENCE_CHECK] = pk_fence_check,
+        [PK_FENCE_SET] = pk_fence_set,
+        [PK_FENCE_GET] = pk_fence_get,
+    };
+    bool leaseless = c->verb == PK_CONFIGURE || c->verb == PK_LEAP || c->verb == PK_LOCK_BREAK;
+    if (!leaseless || !repeated(m, c)) {
+        verbs[c->verb](m, c);
+    }
+}
+
+void pk_machine_step(struct pk_machine *m, const struct pk_command *c, struct pk_effects *out)
+{
+    m->out = out;
+    const char *wrong = pk_command_wrong(c);
+    if (wrong != NULL) {
+        pk_reply(m, c, PK_BADARG)->why = pk_text(wrong);
+        m->out = NULL;
+        return;
+    }
+    advance(m, c->stamp_ms);
+    if (authorized(m, c)) {
+        run(m, c);
+    } else {
+        pk_reply(m, c, PK_DENIED);
+    }
+    pk_locks_settle(m);
+    m->out = NULL;
+}
+
+/* ---- questions ---- */
+
+struct pk_machine *pk_machine_new(void)
+{
+    struct pk_machine *m = pk_zeroed(sizeof *m);
+    m->next_lease = 1;
+    m->next_seq = 1;
+    m->limits = pk_limits_default();
+    return m;
+}
+
+void pk_machine_free(struct pk_machine *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    struct pk_node *n;
+    while ((n = pk_tree_first(&m->leases)) != NULL) {
+        pk_lease_free(m, PK_OWNER(n, struct pk_lease, by_id));
+    }
+    while ((n = pk_tree_first(&m->locks)) != NULL) {
+        pk_lock_free(m, PK_OWNER(n, struct pk_lock, node));
+    }
+    while ((n = pk_tree_first(&m->fences)) != NULL) {
+        pk_fence_free(m, PK_OWNER(n, struct pk_fence, node));
+    }
+    pk_replies_free(&m->replies);
+    pk_door_resize(m->touched, 0);
+    pk_door_resize(m, 0);
+}
+
+uint64_t pk_machine_clock(const struct pk_machine *m)
+{
+    return m->clock;
+}
+
+uint64_t pk_machine_next_deadline(const struct pk_machine *m)
+{
+    struct pk_node *first = pk_tree_first(&m->timers);
+    return first == NULL ? UINT64_MAX : PK_OWNER(first, struct pk_timer, node)->at;
+}
+
+uint64_t pk_machine_last_token(const struct pk_machine *m)
+{
+    return m->last_token;
+}
+
+struct pk_stats pk_machine_stats(const struct pk_machine *m)
+{
+    return m->stats;
+}
+
+enum pk_claim_state pk_machine_claim(const struct pk_machine *m, uint64_t lease,
+                                     uint64_t request, uint64_t *token)
+{
+    const struct pk_lease *l = pk_lease_find(m, lease);
+    const struct pk_claim *c = l == NULL ? NULL : pk_lease_claim(l, request);
+    if (c == NULL) {
+        return PK_CLAIM_NONE;
+    }
+    *token = c->token;
+    return c->token == 0 ? PK_CLAIM_WAITING : PK_CLAIM_HELD;
+}
+
+enum pk_end pk_machine_lease_end(const struct pk_machine *m, uint64_t lease)
+{
+    const struct pk_lease *l = pk_lease_find(m, lease);
+    return l == NULL ? PK_END_FORGOTTEN : l->end;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The machine's fields, private to src/core. README.md says what each means and which
+ * inequalities tie them together; the order of the fields is chosen so that a plain hold (one
+ * claim, one part, one lock) stays under 256 bytes.
+ */
+#ifndef PICKET_CORE_STATE_H
+#define PICKET_CORE_STATE_H
+
+#include "core/machine.h"
+#include "core/tree.h"
+
+/* Who owns a timer; also the second sort key, so that at one instant leases end first. */
+enum pk_timer_kind { PK_TIMER_LEASE, PK_TIMER_CLAIM, PK_TIMER_LOCK };
+
+struct pk_timer {
+    struct pk_node node; /* in pk_machine.timers, by (at, kind, id) */
+    uint64_t at;
+    uint64_t id; /* lease id, claim seq, or the seq at which the lock first closed */
+    void *owner;
+    enum pk_timer_kind kind;
+};
+
+/* Bytes of their own length, kept until replaced. */
+struct pk_blob {
+    uint32_t len;
+    char data[];
+};
+
+/* A remembered answer (R3). */
+struct pk_answer {
+    uint64_t request;
+    uint64_t token;
+    enum pk_verb verb;
+    enum pk_status status;
+};
+
+struct pk_replies {
+    struct pk_answer *ring; /* oldest at `first`; capacity grows up to the limit */
+    uint32_t first, count, capacity;
+};
+
+struct pk_lease {
+    struct pk_node by_id;
+    struct pk_node by_open; /* only when `opened_by` is not 0 */
+    struct pk_timer timer;  /* armed while alive */
+    uint64_t id;
+    uint64_t ttl_ms;
+    uint64_t opened_by; /* the request id of its OPEN */
+    uint64_t forgotten; /* the greatest request id whose answer was dropped */
+    struct pk_tree claims; /* by (request, seq) */
+    uint32_t n_holds, n_waits;
+    struct pk_replies replies;
+    struct pk_blob *label;
+    struct pk_lease *next_ended; /* the ended list, oldest first */
+    enum pk_end end;             /* PK_END_NONE while alive */
+};
+
+struct pk_claim_part {
+    struct pk_node node; /* in lock->queue by seq, or in lock->holds by token */
+    struct pk_lock *lock;
+    uint8_t mode;  /* enum pk_mode */
+    uint8_t index; /* of this part in its claim: the way back to it */
+};
+
+struct pk_claim {
+    struct pk_node node; /* in lease->claims */
+    struct pk_lease *lease;
+    uint64_t request;
+    uint64_t seq;
+    uint64_t token; /* 0: waiting */
+    uint64_t since_ms;
+    struct pk_timer *timer; /* end of a bounded wait or of max-hold, or NULL */
+    struct pk_blob *value;
+    uint32_t max_hold_ms;
+    uint32_t lock_delay_ms;
+    uint32_t place; /* in the queue on arrival; 0 when it never waited */
+    uint8_t n_parts;
+    struct pk_claim_part parts[];
+};
+
+struct pk_lock {
+    struct pk_node node; /* in pk_machine.locks */
+    struct pk_tree holds; /* parts by token */
+    struct pk_tree queue; /* parts by seq */
+    struct pk_timer *closed; /* NULL: open */
+    uint32_t n_holds, n_waits;
+    uint32_t slots; /* 0: exclusive and shared */
+    uint8_t touched; /* it is on the list of locks to settle */
+    uint8_t name_len;
+    char name[];
+};
+
+struct pk_fence {
+    struct pk_node node; /* in pk_machine.fences */
+    uint64_t token;
+    uint64_t request; /* of the last SET under this token */
+    struct pk_blob *value;
+    uint8_t name_len;
+    char name[];
+};
+
+struct pk_machine {
+    uint64_t clock;
+    uint64_t last_token;
+    uint64_t next_lease;
+    uint64_t next_seq;
+    struct pk_limits limits;
+    struct pk_tree leases;     /* by id, the remembered ended ones included */
+    struct pk_tree openings;   /* leases by opened_by */
+    struct pk_tree locks;      /* by name */
+    struct pk_tree fences;     /* by name */
+    struct pk_tree timers;     /* by (at, kind, id) */
+    struct pk_lease *ended_first, *ended_last;
+    struct pk_replies replies; /* R2 */
+    uint32_t n_ended;
+    struct pk_stats stats;
+
+    /* Only during a step. */
+    struct pk_effects *out;
+    struct pk_lock **touched; /* locks to settle, in the order they were touched */
+    uint32_t n_touched, touched_capacity;
+};
+
+/* ---- machine.c: what the nouns share ---- */
+
+void *pk_zeroed(size_t size);
+struct pk_blob *pk_blob_new(struct pk_machine *m, struct pk_bytes b); /* NULL for no bytes */
+void pk_blob_free(struct pk_machine *m, struct pk_blob *b);
+struct pk_bytes pk_blob_bytes(const struct pk_blob *b);
+uint32_t pk_blob_len(const struct pk_blob *b);
+
+/* Arms `t` (zeroed or disarmed before) in the machine's tree; disarm takes it out. */
+void pk_timer_arm(struct pk_machine *m, struct pk_timer *t, uint64_t at);
+void pk_timer_disarm(struct pk_machine *m, struct pk_timer *t);
+/* True when a timer with the same (at, kind, id) is armed: only a damaged snapshot asks. */
+bool pk_timer_taken(const struct pk_machine *m, const struct pk_timer *key);
+/* An own timer for what has none of its own, armed; and its end. */
+struct pk_timer *pk_timer_new(struct pk_machine *m, enum pk_timer_kind kind, uint64_t id,
+                              void *owner, uint64_t at);
+void pk_timer_free(struct pk_machine *m, struct pk_timer *t);
+
+/* The one question of permission, asked for every verb and every name (S3). */
+bool pk_authorize(const struct pk_machine *m, struct pk_bytes principal, enum pk_verb verb,
+                  struct pk_bytes name);
+
+/* Appends the REPLY to `c`; the caller may fill in more until the next effect is added. */
+struct pk_effect *pk_reply(struct pk_machine *m, const struct pk_command *c, enum pk_status s);
+/* A LIMIT that names which. */
+void pk_reply_limit(struct pk_machine *m, const struct pk_command *c, const char *limit);
+/* Appends an event; `from` may be partly filled in. */
+void pk_event(struct pk_machine *m, struct pk_effect from);
+
+/* True when `more` bytes fit under limits.stored_bytes. */
+bool pk_room_for(const struct pk_machine *m, uint64_t more);
+
+void pk_replies_add(struct pk_replies *r, uint32_t limit, struct pk_answer a,
+                    uint64_t *forgotten);
+const struct pk_answer *pk_replies_find(const struct pk_replies *r, uint64_t request);
+void pk_replies_free(struct pk_replies *r);
+
+/* ---- lease.c ---- */
+
+void pk_lease_open(struct pk_machine *m, const struct pk_command *c);
+void pk_lease_renew(struct pk_machine *m, const struct pk_command *c);
+void pk_lease_close(struct pk_machine *m, const struct pk_command *c);
+void pk_lease_show(struct pk_machine *m, const struct pk_command *c);
+
+struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id);
+/* The live lease of `c`; NULL after having replied why not (L4). */
+struct pk_lease *pk_lease_alive(struct pk_machine *m, const struct pk_command *c);
+/* Ends the lease and all its claims (L5); the locks touched still have to settle. */
+void pk_lease_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why);
+uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l);
+/* Links a lease, whose fields are set, into the trees. False, and nothing done, when its id or its
+ * opening request is there already: only a damaged snapshot can bring that. */
+bool pk_lease_join(struct pk_machine *m, struct pk_lease *l);
+void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l);
+void pk_lease_free(struct pk_machine *m, struct pk_lease *l);
+
+/* Answers a repeat (R1) and returns true; false: the request is new. */
+bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l, const struct pk_command *c);
+/* Remembers the answer to a request id of this lease (R3); id 0 is not remembered. */
+void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, uint64_t request,
+                       enum pk_verb verb, enum pk_status status, uint64_t token);
+struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request);
+
+/* ---- lock.c ---- */
+
+void pk_lock_acquire(struct pk_machine *m, const struct pk_command *c);
+void pk_lock_cancel(struct pk_machine *m, const struct pk_command *c);
+void pk_lock_release(struct pk_machine *m, const struct pk_command *c);
+void pk_lock_value(struct pk_machine *m, const struct pk_command *c);
+void pk_lock_break(struct pk_machine *m, const struct pk_command *c);
+void pk_lock_show(struct pk_machine *m, const struct pk_command *c);
+void pk_lock_list(struct pk_machine *m, const struct pk_command *c);
+
+/* Why a claim ends, and for BROKEN by whom and for what reason. */
+struct pk_ending {
+    enum pk_end why;
+    struct pk_bytes by, reason;
+};
+/* E1. Frees the claim; the locks touched still have to settle. */
+void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
+struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
+struct pk_claim *pk_claim_new(uint32_t n_parts);
+/* Puts the claim into its lease, after all claims that are there: false, and nothing done, when
+ * its (request, seq) is not greater than theirs and `last` asks for that, or is there already. */
+bool pk_claim_join(struct pk_machine *m, struct pk_claim *c, bool last);
+/* Adds the part to its lock's queue or holds, as the claim's token says. False, and nothing done,
+ * when one with that token or seq is there already. */
+bool pk_claim_link_part(struct pk_claim_part *p);
+void pk_claim_free(struct pk_machine *m, struct pk_claim *c);
+/* A row for SHOW or BUSY about one part of a claim. */
+void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t place);
+bool pk_claim_ready(const struct pk_claim *c);
+
+struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name);
+struct pk_lock *pk_lock_get(struct pk_machine *m, struct pk_bytes name);
+struct pk_bytes pk_lock_name(const struct pk_lock *l);
+void pk_lock_opened(struct pk_machine *m, struct pk_lock *l);
+void pk_lock_free(struct pk_machine *m, struct pk_lock *l);
+/* Wakes whoever is ready in the touched locks (W1, W2). */
+void pk_locks_settle(struct pk_machine *m);
+
+/* ---- fence.c ---- */
+
+void pk_fence_claim(struct pk_machine *m, const struct pk_command *c);
+void pk_fence_check(struct pk_machine *m, const struct pk_command *c);
+void pk_fence_set(struct pk_machine *m, const struct pk_command *c);
+void pk_fence_get(struct pk_machine *m, const struct pk_command *c);
+struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name);
+struct pk_bytes pk_fence_name(const struct pk_fence *f);
+void pk_fence_free(struct pk_machine *m, struct pk_fence *f);
+
+#endif
