@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The insides of struct picket and struct picket_lock, shared by the files of this folder.
+ *
+ * Threads: `mutex` guards all fields below it and is never held during a call of the driver, so
+ * that asking for a state or a checkpoint never waits for a disk or a network. `opening`
+ * serialises the opening of leases. One keeper thread per client, from its first lease on.
+ */
+#ifndef PICKET_CLIENT_CLIENT_H
+#define PICKET_CLIENT_CLIENT_H
+
+#include <picket.h>
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "client/driver.h"
+#include "client/keeper.h"
+
+enum pk_phase {
+    PK_PHASE_WAITING,
+    PK_PHASE_HELD, /* as far as the service said; the clock may say otherwise */
+    PK_PHASE_LOST,
+    PK_PHASE_RELEASED,
+    PK_PHASE_REFUSED, /* the wait ended without a grant; `verdict` says how */
+};
+
+struct picket_lock {
+    struct picket *client;
+    struct picket_lock *next; /* of the client's list */
+    char *name;               /* of its first lock */
+    uint64_t request;
+    uint64_t token;
+    enum pk_phase phase;
+    enum picket_status verdict;
+    uint64_t max_hold_ms;   /* 0: none */
+    uint64_t hold_until_ms; /* end of max-hold by our clock; UINT64_MAX: none */
+    int loss_fd, ready_fd;  /* -1 until asked for */
+    char reason[640];       /* of the loss */
+    void (*on_renewal)(uint64_t safe_until_ms, void *ctx);
+    void *on_renewal_ctx;
+};
+
+struct picket {
+    const struct pk_driver *driver;
+    struct pk_store *store;
+    char *url;
+    char *label;
+    char principal[PK_PRINCIPAL_MAX + 1]; /* user@host: who breaks a lock, if we do */
+    uint64_t ttl_ms;
+    pid_t pid;            /* that opened it; anybody else is a forked child */
+    struct picket *next;  /* of all clients of the process, for fork */
+    pthread_mutex_t opening;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* some lock's phase */
+    pthread_t thread;
+    int running, stopping;
+    uint64_t lease; /* 0: none (yet, or not any more) */
+    uint64_t last_request;
+    struct pk_keeper keeper;
+    struct picket_lock *locks;
+};
+
+/* ---- client.c ---- */
+
+/* FORKED when we are not the process that opened `p`. */
+enum picket_status pk_client_usable(const struct picket *p);
+/* Makes sure that there is a lease. */
+enum picket_status pk_client_lease(struct picket *p, uint64_t *lease);
+/* The next request id of the client. */
+uint64_t pk_client_request(struct picket *p);
+/* Runs the command, again and again with growing pauses while the store is out of reach, until
+ * `until_ms`. On OK, `out` begins with the REPLY. */
+enum picket_status pk_client_call(struct picket *p, struct pk_command *c, uint64_t until_ms,
+                                  struct pk_effects *out);
+/* For what stands for itself: a call with patience, then its verdict. */
+enum picket_status pk_client_ask(struct picket *p, struct pk_command *c,
+                                 struct pk_effects *answer);
+/* How long calls without a limit of their own may take. */
+uint64_t pk_client_patience(const struct picket *p);
+/* The machine's word as ours; a refusal's sentence is kept for picket_last_error. */
+enum picket_status pk_client_verdict(const struct pk_effects *answer);
+/* The lease is over: everything on it is lost, for this reason. Mutex held. */
+void pk_client_lost(struct picket *p, const char *reason);
+/* Takes in what the store has to tell about our lease. */
+void pk_client_absorb(struct picket *p);
+
+/* ---- lock.c ---- */
+
+/* The service says that the lock is held with `token`, granted after our time `since_ms`. */
+void pk_lock_granted(struct picket_lock *l, uint64_t token, uint64_t since_ms);
+void pk_lock_released(struct picket_lock *l);
+void pk_lock_lost(struct picket_lock *l, const char *reason);
+/* The wait ended without a grant. */
+void pk_lock_refused(struct picket_lock *l, enum picket_status verdict);
+/* Sets the descriptors to what phase and clock say. */
+void pk_lock_rearm(struct picket_lock *l);
+uint64_t pk_lock_safe_until(const struct picket_lock *l);
+
+/* ---- view.c ---- */
+
+enum { PK_DESCRIPTION_MAX = 640 };
+
+/* "held by bob@web1 pid 7 (backup.sh) with token 12 for 3.0s; 2 waiting" for the answer's first
+ * hold; says so if nobody holds it. */
+void pk_view_describe(const struct pk_effects *answer, char *out, size_t size);
+/* Who we are, as others see it. To be freed. */
+char *pk_view_label(const char *note);
+/* user@host of such a label, cut to fit. */
+void pk_view_principal(const char *label, char *out, size_t size);
+enum picket_mode pk_view_mode(enum pk_mode m);
+
+#endif

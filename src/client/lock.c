@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: MIT */
+/* Lock handles: getting one, what it says of itself, giving it back. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/client.h"
+#include "client/error.h"
+#include "core/door.h"
+#include "host/clock.h"
+
+enum {
+    /* What a bounded wait is given beyond its own limit before we stop relying on the service
+     * to end it. */
+    WAIT_SLACK_MS = 500,
+};
+
+/* ---- what the clock says; all with the mutex held ---- */
+
+uint64_t pk_lock_safe_until(const struct picket_lock *l)
+{
+    uint64_t lease = pk_keeper_safe_until(&l->client->keeper);
+    return l->hold_until_ms < lease ? l->hold_until_ms : lease;
+}
+
+/* Max-hold ends for good: grace is for leases that may come back. */
+static uint64_t lost_at(const struct picket_lock *l)
+{
+    uint64_t lease = pk_keeper_lost_at(&l->client->keeper);
+    return l->hold_until_ms < lease ? l->hold_until_ms : lease;
+}
+
+void pk_lock_rearm(struct picket_lock *l)
+{
+    if (l->loss_fd >= 0) {
+        bool lost = l->phase == PK_PHASE_LOST;
+        uint64_t at = l->phase == PK_PHASE_HELD ? lost_at(l) : 0;
+        pk_timer_set(l->loss_fd, lost ? 1 : at); /* 1 ms after boot: long ago */
+    }
+    if (l->ready_fd >= 0 && l->phase != PK_PHASE_WAITING) {
+        uint64_t one = 1;
+        ssize_t n = write(l->ready_fd, &one, sizeof one);
+        (void)n; /* a full counter is readable too */
+    }
+}
+
+static void set_phase(struct picket_lock *l, enum pk_phase phase)
+{
+    l->phase = phase;
+    pk_lock_rearm(l);
+    pthread_cond_broadcast(&l->client->changed);
+}
+
+void pk_lock_granted(struct picket_lock *l, uint64_t token, uint64_t since_ms)
+{
+    PK_ASSERT(l->phase == PK_PHASE_WAITING && token != 0);
+    l->token = token;
+    if (l->max_hold_ms != 0) {
+        uint64_t margin = pk_keeper_margin(l->max_hold_ms, 0);
+        l->hold_until_ms = since_ms + l->max_hold_ms - margin;
+    }
+    set_phase(l, PK_PHASE_HELD);
+}
+
+void pk_lock_released(struct picket_lock *l)
+{
+    set_phase(l, PK_PHASE_RELEASED);
+}
+
+void pk_lock_lost(struct picket_lock *l, const char *reason)
+{
+    size_t len = strlen(reason);
+    len = len < sizeof l->reason ? len : sizeof l->reason - 1;
+    memcpy(l->reason, reason, len);
+    l->reason[len] = '\0';
+    set_phase(l, PK_PHASE_LOST);
+}
+
+void pk_lock_refused(struct picket_lock *l, enum picket_status verdict)
+{
+    l->verdict = verdict;
+    set_phase(l, PK_PHASE_REFUSED);
+}
+
+/* P5: what our own clock says is enough, and it is final. */
+static void look_at_clock(struct picket_lock *l)
+{
+    if (l->phase == PK_PHASE_HELD && pk_clock_ms() >= lost_at(l)) {
+        bool overheld = l->hold_until_ms < pk_keeper_lost_at(&l->client->keeper);
+        pk_lock_lost(l, overheld ? "overheld: held for as long as its max-hold allows"
+                                 : "expired: the lease was not renewed in time");
+    }
+}
+
+/* ---- acquiring ---- */
+
+static struct picket_lock *new_lock(struct picket *p, const char *name, uint64_t max_hold_ms)
+{
+    struct picket_lock *l = pk_door_resize(NULL, sizeof *l);
+    memset(l, 0, sizeof *l);
+    l->client = p;
+    l->name = strdup(name);
+    PK_ASSERT(l->name != NULL);
+    l->max_hold_ms = max_hold_ms;
+    l->hold_until_ms = UINT64_MAX;
+    l->loss_fd = -1;
+    l->ready_fd = -1;
+    /* In the list before the request goes out: its grant may be seen by the keeper first. */
+    pthread_mutex_lock(&p->mutex);
+    l->request = ++p->last_request;
+    l->next = p->locks;
+    p->locks = l;
+    pthread_mutex_unlock(&p->mutex);
+    return l;
+}
+
+static void free_lock(struct picket_lock *l)
+{
+    struct picket *p = l->client;
+    pthread_mutex_lock(&p->mutex);
+    for (struct picket_lock **at = &p->locks; *at != NULL; at = &(*at)->next) {
+        if (*at == l) {
+            *at = l->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&p->mutex);
+    if (l->loss_fd >= 0) {
+        close(l->loss_fd);
+    }
+    if (l->ready_fd >= 0) {
+        close(l->ready_fd);
+    }
+    free(l->name);
+    pk_door_resize(l, 0);
+}
+
+static enum picket_status make_command(const struct picket_want *wants, size_t n,
+                                       const struct picket_acquire_options *o,
+                                       struct pk_command *c)
+{
+    static const unsigned char modes[] = {[PICKET_EXCLUSIVE] = PK_EXCLUSIVE,
+                                          [PICKET_SHARED] = PK_SHARED,
+                                          [PICKET_SLOT] = PK_SLOT};
+    memset(c, 0, sizeof *c);
+    c->verb = PK_LOCK_ACQUIRE;
+    if (n == 0 || n > PK_SET_MAX) {
+        return pk_fail(PICKET_BADARG, "a set must name 1 to %d locks", PK_SET_MAX);
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool known = (unsigned)wants[i].mode <= PICKET_SLOT;
+        c->parts[i].name = pk_text(wants[i].name);
+        c->parts[i].mode = known ? (enum pk_mode)modes[wants[i].mode] : PK_MODE_NONE;
+        c->parts[i].slots = wants[i].slots;
+    }
+    c->n_parts = (uint32_t)n;
+    c->wait_ms = o->wait_ms < 0 ? PK_WAIT_FOREVER : (uint64_t)o->wait_ms;
+    c->max_hold_ms = o->max_hold_ms;
+    c->lock_delay_ms = o->lock_delay_ms;
+    c->value = pk_bytes(o->value, o->value_len);
+    const char *wrong = pk_command_wrong(c);
+    return wrong == NULL ? PICKET_OK : pk_fail(PICKET_BADARG, "%s", wrong);
+}
+
+/* One attempt to enqueue; LOST: the lease was over before we knew. */
+static enum picket_status enqueue(struct picket *p, struct pk_command *c, const char *name,
+                                  struct picket_lock **out)
+{
+    enum picket_status s = pk_client_lease(p, &c->lease);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    struct picket_lock *l = new_lock(p, name, c->max_hold_ms);
+    struct pk_effects answer = {0};
+    c->request = l->request;
+    uint64_t sent = pk_clock_ms();
+    s = pk_client_call(p, c, pk_client_patience(p), &answer);
+    if (s == PICKET_OK) {
+        s = pk_client_verdict(&answer);
+    }
+    pthread_mutex_lock(&p->mutex);
+    if (s == PICKET_OK && l->phase == PK_PHASE_WAITING && answer.list[0].status == PK_OK) {
+        pk_lock_granted(l, answer.list[0].token, sent);
+    } else if (s == PICKET_LOST && p->lease == c->lease) {
+        pk_client_lost(p, pk_end_name(answer.list[0].end));
+    }
+    pthread_mutex_unlock(&p->mutex);
+    pk_effects_free(&answer);
+    if (s != PICKET_OK) {
+        free_lock(l);
+        return s;
+    }
+    p->driver->wake(p->store); /* the keeper must know that somebody waits now */
+    *out = l;
+    return PICKET_OK;
+}
+
+enum picket_status picket_enqueue(struct picket *p, const struct picket_want *wants, size_t n,
+                                  const struct picket_acquire_options *o,
+                                  struct picket_lock **out)
+{
+    const struct picket_acquire_options forever = {.wait_ms = PICKET_FOREVER};
+    struct pk_command c;
+    enum picket_status s = pk_client_usable(p);
+    if (s == PICKET_OK) {
+        s = make_command(wants, n, o != NULL ? o : &forever, &c);
+    }
+    if (s == PICKET_OK) {
+        s = enqueue(p, &c, wants[0].name, out);
+    }
+    if (s == PICKET_LOST) {
+        s = enqueue(p, &c, wants[0].name, out); /* on a new lease */
+    }
+    return s;
+}
+
+/* Puts who is in the way into the sentence of a TIMEOUT. */
+static enum picket_status fail_timeout(struct picket *p, const char *name)
+{
+    struct pk_command c = {.verb = PK_LOCK_SHOW, .name = pk_text(name), .count = 1};
+    struct pk_effects answer = {0};
+    char holder[PK_DESCRIPTION_MAX] = "the store does not say why";
+    if (p->driver->call(p->store, &c, pk_clock_ms() + WAIT_SLACK_MS, &answer) == PICKET_OK) {
+        pk_view_describe(&answer, holder, sizeof holder);
+    }
+    pk_effects_free(&answer);
+    return pk_fail(PICKET_TIMEOUT, "%s was not granted in time: %s", name, holder);
+}
+
+enum picket_status picket_acquire_set(struct picket *p, const struct picket_want *wants,
+                                      size_t n, const struct picket_acquire_options *o,
+                                      struct picket_lock **out)
+{
+    struct picket_lock *l;
+    enum picket_status s = picket_enqueue(p, wants, n, o, &l);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    bool bounded = o != NULL && o->wait_ms >= 0;
+    s = picket_wait(l, bounded ? o->wait_ms + WAIT_SLACK_MS : PICKET_FOREVER);
+    if (s == PICKET_OK) {
+        *out = l;
+        return PICKET_OK;
+    }
+    picket_lock_close(l);
+    return s == PICKET_TIMEOUT ? fail_timeout(p, wants[0].name) : s;
+}
+
+enum picket_status picket_acquire(struct picket *p, const char *name,
+                                  const struct picket_acquire_options *o,
+                                  struct picket_lock **out)
+{
+    struct picket_want want = {.name = name};
+    if (o != NULL) {
+        want.mode = o->mode;
+        want.slots = o->slots;
+    }
+    return picket_acquire_set(p, &want, 1, o, out);
+}
+
+enum picket_status picket_try(struct picket *p, const char *name,
+                              const struct picket_acquire_options *o, struct picket_lock **out)
+{
+    struct picket_acquire_options now = {0};
+    if (o != NULL) {
+        now = *o;
+    }
+    now.wait_ms = 0;
+    return picket_acquire(p, name, &now, out);
+}
+
+/* ---- waiting ---- */
+
+static struct timespec monotonic_after(int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + ms % 1000 * 1000000;
+    t.tv_sec += ms / 1000 + ns / 1000000000;
+    t.tv_nsec = ns % 1000000000;
+    return t;
+}
+
+/* What a wait that ends now has to say. Mutex held. */
+static enum picket_status wait_verdict(const struct picket_lock *l)
+{
+    switch (l->phase) {
+    case PK_PHASE_HELD:
+        return PICKET_OK;
+    case PK_PHASE_WAITING:
+        return PICKET_TIMEOUT;
+    case PK_PHASE_REFUSED:
+        return l->verdict;
+    case PK_PHASE_LOST:
+        return PICKET_LOST;
+    default:
+        return PICKET_CANCELLED;
+    }
+}
+
+enum picket_status picket_wait(struct picket_lock *l, int64_t timeout_ms)
+{
+    struct picket *p = l->client;
+    enum picket_status s = pk_client_usable(p);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    struct timespec until = monotonic_after(timeout_ms < 0 ? 0 : timeout_ms);
+    int late = 0;
+    pthread_mutex_lock(&p->mutex);
+    while (l->phase == PK_PHASE_WAITING && !late) {
+        late = timeout_ms < 0 ? pthread_cond_wait(&p->changed, &p->mutex)
+                              : pthread_cond_timedwait(&p->changed, &p->mutex, &until);
+    }
+    look_at_clock(l);
+    s = wait_verdict(l);
+    pthread_mutex_unlock(&p->mutex);
+    return s == PICKET_OK ? s : pk_fail_plain(s);
+}
+
+int picket_ready_fd(struct picket_lock *l)
+{
+    if (pk_client_usable(l->client) != PICKET_OK) {
+        return -1;
+    }
+    pthread_mutex_lock(&l->client->mutex);
+    if (l->ready_fd < 0) {
+        l->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        pk_lock_rearm(l);
+    }
+    int fd = l->ready_fd;
+    pthread_mutex_unlock(&l->client->mutex);
+    return fd;
+}
+
+/* ---- giving back ---- */
+
+/* Ends the claim by the given command; the phase becomes what the service says. */
+static enum picket_status finish(struct picket_lock *l, struct pk_command *c)
+{
+    struct picket *p = l->client;
+    struct pk_effects answer = {0};
+    enum picket_status s;
+    c->lease = picket_lease(p);
+    c->request = pk_client_request(p);
+    if (c->lease == 0) {
+        s = pk_fail(PICKET_LOST, "%s was lost before it was released: %s", l->name, l->reason);
+    } else {
+        s = pk_client_call(p, c, pk_client_patience(p), &answer);
+    }
+    if (answer.count > 0) {
+        s = pk_client_verdict(&answer);
+    }
+    pthread_mutex_lock(&p->mutex);
+    bool open = l->phase == PK_PHASE_WAITING || l->phase == PK_PHASE_HELD;
+    if (open && s == PICKET_OK) {
+        l->verdict = PICKET_CANCELLED;
+        set_phase(l, l->phase == PK_PHASE_HELD ? PK_PHASE_RELEASED : PK_PHASE_REFUSED);
+    } else if (open && (s == PICKET_LOST || s == PICKET_NOTHELD)) {
+        pk_lock_lost(l, picket_last_error());
+    }
+    pthread_mutex_unlock(&p->mutex);
+    pk_effects_free(&answer);
+    return s;
+}
+
+static enum pk_phase phase_of(const struct picket_lock *l)
+{
+    pthread_mutex_lock(&l->client->mutex);
+    enum pk_phase phase = l->phase;
+    pthread_mutex_unlock(&l->client->mutex);
+    return phase;
+}
+
+enum picket_status picket_cancel(struct picket_lock *l)
+{
+    enum picket_status s = pk_client_usable(l->client);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    enum pk_phase phase = phase_of(l);
+    bool open = phase == PK_PHASE_WAITING || phase == PK_PHASE_HELD;
+    struct pk_command c = {.verb = PK_LOCK_CANCEL, .target = l->request};
+    return open ? finish(l, &c) : PICKET_OK;
+}
+
+enum picket_status picket_release(struct picket_lock *l)
+{
+    enum picket_status s = pk_client_usable(l->client);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    struct pk_command c = {
+        .verb = PK_LOCK_RELEASE, .name = pk_text(l->name), .token = l->token};
+    switch (phase_of(l)) {
+    case PK_PHASE_HELD:
+        return finish(l, &c);
+    case PK_PHASE_WAITING:
+        return picket_cancel(l);
+    case PK_PHASE_LOST:
+        return pk_fail(PICKET_LOST, "%s was lost before it was released: %s", l->name,
+                       l->reason);
+    default:
+        return PICKET_OK;
+    }
+}
+
+void picket_lock_close(struct picket_lock *l)
+{
+    /* In a forked child the memory stays: the parent's threads may have held the mutex. */
+    if (l != NULL && pk_client_usable(l->client) == PICKET_OK) {
+        picket_release(l);
+        free_lock(l);
+    }
+}
+
+/* ---- what it says of itself ---- */
+
+enum picket_state picket_state(const struct picket_lock *l)
+{
+    struct picket_lock *mine = (struct picket_lock *)l; /* the clock may have the last word */
+    if (pk_client_usable(l->client) != PICKET_OK) {
+        return PICKET_GONE;
+    }
+    pthread_mutex_lock(&l->client->mutex);
+    look_at_clock(mine);
+    enum picket_state state = PICKET_RELEASED;
+    if (l->phase == PK_PHASE_WAITING) {
+        state = PICKET_WAITING;
+    } else if (l->phase == PK_PHASE_LOST ||
+               (l->phase == PK_PHASE_REFUSED && l->verdict == PICKET_LOST)) {
+        state = PICKET_GONE;
+    } else if (l->phase == PK_PHASE_HELD) {
+        enum pk_trust trust = pk_keeper_trust(&l->client->keeper, pk_clock_ms());
+        state = trust == PK_TRUST_SAFE      ? PICKET_HELD
+                : trust == PK_TRUST_OVERDUE ? PICKET_OVERDUE
+                                            : PICKET_SUSPENDED;
+    }
+    pthread_mutex_unlock(&l->client->mutex);
+    return state;
+}
+
+const char *picket_state_name(enum picket_state s)
+{
+    static const char *const names[] = {"waiting",   "held", "at risk",
+                                        "suspended", "lost", "released"};
+    return (unsigned)s <= PICKET_RELEASED ? names[s] : "?";
+}
+
+uint64_t picket_token(const struct picket_lock *l)
+{
+    return l->token;
+}
+
+uint64_t picket_safe_until_ms(const struct picket_lock *l)
+{
+    pthread_mutex_lock(&l->client->mutex);
+    uint64_t until = l->phase == PK_PHASE_HELD ? pk_lock_safe_until(l) : 0;
+    pthread_mutex_unlock(&l->client->mutex);
+    return until;
+}
+
+uint64_t picket_left_ms(const struct picket_lock *l)
+{
+    uint64_t until = picket_safe_until_ms(l);
+    uint64_t now = pk_clock_ms();
+    return until > now ? until - now : 0;
+}
+
+enum picket_status picket_checkpoint(struct picket_lock *l, uint64_t need_ms)
+{
+    enum picket_state state = picket_state(l);
+    uint64_t left = state == PICKET_GONE ? 0 : picket_left_ms(l);
+    if ((state == PICKET_HELD || state == PICKET_OVERDUE) && left >= need_ms && left > 0) {
+        return PICKET_OK;
+    }
+    if (state == PICKET_GONE) {
+        return pk_fail(PICKET_LOST, "%s is lost: %s", l->name, l->reason);
+    }
+    if (state == PICKET_WAITING || state == PICKET_RELEASED) {
+        return pk_fail(PICKET_NOTHELD, "%s is not held", l->name);
+    }
+    return pk_fail(PICKET_AT_RISK, "%llu ms are left of %s, the step needs %llu",
+                   (unsigned long long)left, l->name, (unsigned long long)need_ms);
+}
+
+int picket_loss_fd(struct picket_lock *l)
+{
+    if (pk_client_usable(l->client) != PICKET_OK) {
+        return -1;
+    }
+    pthread_mutex_lock(&l->client->mutex);
+    if (l->loss_fd < 0) {
+        l->loss_fd = pk_timer_fd(0);
+        pk_lock_rearm(l);
+    }
+    int fd = l->loss_fd;
+    pthread_mutex_unlock(&l->client->mutex);
+    return fd;
+}
+
+const char *picket_loss_reason(const struct picket_lock *l)
+{
+    return picket_state(l) == PICKET_GONE ? l->reason : "";
+}
+
+void picket_on_renewal(struct picket_lock *l, void (*cb)(uint64_t safe_until_ms, void *ctx),
+                       void *ctx)
+{
+    pthread_mutex_lock(&l->client->mutex);
+    l->on_renewal = cb;
+    l->on_renewal_ctx = ctx;
+    pthread_mutex_unlock(&l->client->mutex);
+}
+
+enum picket_status picket_set_value(struct picket_lock *l, const void *value, size_t len)
+{
+    struct picket *p = l->client;
+    enum picket_status s = picket_checkpoint(l, 0);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    struct pk_effects answer = {0};
+    struct pk_command c = {.verb = PK_LOCK_VALUE,
+                           .lease = picket_lease(p),
+                           .request = pk_client_request(p),
+                           .name = pk_text(l->name),
+                           .token = l->token,
+                           .value = pk_bytes(value, len)};
+    s = pk_client_call(p, &c, pk_client_patience(p), &answer);
+    if (s == PICKET_OK) {
+        s = pk_client_verdict(&answer);
+    }
+    pk_effects_free(&answer);
+    return s;
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+#include "drivers/journal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/error.h"
+#include "core/door.h"
+#include "core/wire.h"
+#include "host/clock.h"
+
+static const unsigned char magic[] = {'P', 'K', 'J', 'L'};
+enum {
+    VERSION = 1,
+    FILE_HEADER = 8,
+    RECORD_HEADER = 16,
+    /* A journal is rewritten when it is this long and several times its own snapshot. */
+    BLOATED_BYTES = 256 * 1024,
+    BLOATED_FACTOR = 4,
+};
+
+/* ---- the directory ---- */
+
+/* Makes the directory and its parents, like mkdir -p, private to the user. */
+static int make_path(const char *path)
+{
+    char *copy = strdup(path);
+    PK_ASSERT(copy != NULL);
+    int failed = 0;
+    for (char *slash = strchr(copy + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        failed = mkdir(copy, 0755) != 0 && errno != EEXIST;
+        *slash = '/';
+    }
+    if (!failed) {
+        failed = mkdir(copy, 0700) != 0 && errno != EEXIST;
+    }
+    free(copy);
+    return failed ? -1 : 0;
+}
+
+/* True when the directory has something in it that isn't ours, and no journal: a mistyped path. */
+static bool foreign(int dir_fd)
+{
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (d == NULL) {
+        return false;
+    }
+    bool strange = false;
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        const char *n = e->d_name;
+        bool ours = strcmp(n, "lock") == 0 || strcmp(n, "wake") == 0 ||
+                    strncmp(n, "journal", 7) == 0;
+        bool dots = strcmp(n, ".") == 0 || strcmp(n, "..") == 0;
+        strange = strange || (!ours && !dots);
+    }
+    closedir(d);
+    return strange && faccessat(dir_fd, "journal", F_OK, 0) != 0;
+}
+
+static enum picket_status cannot(const struct pk_journal *j, const char *what)
+{
+    enum picket_status s = errno == EACCES || errno == EPERM ? PICKET_DENIED : PICKET_STORE;
+    return pk_fail(s, "can't %s the state directory %s: %s", what, j->path, strerror(errno));
+}
+
+enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
+{
+    *j = (struct pk_journal){.dir_fd = -1, .lock_fd = -1, .fd = -1};
+    j->path = strdup(path);
+    PK_ASSERT(j->path != NULL);
+    if (make_path(path) != 0) {
+        return cannot(j, "make");
+    }
+    j->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (j->dir_fd < 0) {
+        return cannot(j, "open");
+    }
+    if (foreign(j->dir_fd)) {
+        return pk_fail(PICKET_STORE,
+                       "%s is not a Picket state directory: it has other files in it", path);
+    }
+    j->lock_fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return j->lock_fd < 0 ? cannot(j, "write to") : PICKET_OK;
+}
+
+void pk_journal_forked(struct pk_journal *j)
+{
+    int *fds[] = {&j->fd, &j->lock_fd, &j->dir_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        if (*fds[i] >= 0) {
+            close(*fds[i]);
+            *fds[i] = -1;
+        }
+    }
+}
+
+void pk_journal_close(struct pk_journal *j)
+{
+    pk_journal_forked(j);
+    free(j->path);
+    free(j->buffer);
+    *j = (struct pk_journal){.dir_fd = -1, .lock_fd = -1, .fd = -1};
+}
+
+/* ---- taking turns ---- */
+
+/* The process that has the lock, from /proc/locks; 0 if that can't be told. */
+static int lock_owner(const struct pk_journal *j)
+{
+    struct stat st;
+    FILE *f = fopen("/proc/locks", "re");
+    if (f == NULL || fstat(j->lock_fd, &st) != 0) {
+        if (f != NULL) {
+            fclose(f);
+        }
+        return 0;
+    }
+    char line[256];
+    int owner = 0;
+    while (owner == 0 && fgets(line, sizeof line, f) != NULL) {
+        int pid;
+        unsigned major_no, minor_no;
+        unsigned long inode;
+        if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%lu", &pid, &major_no, &minor_no,
+                   &inode) == 4 &&
+            inode == st.st_ino) {
+            owner = pid;
+        }
+    }
+    fclose(f);
+    return owner;
+}
+
+enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms)
+{
+    /* A turn takes a fraction of a millisecond, and flock can't wait with a limit: short naps,
+     * so that a process which was stopped in its turn can't hang us for ever. */
+    long nap_ns = 50000;
+    while (flock(j->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            return cannot(j, "lock");
+        }
+        if (pk_clock_ms() >= until_ms) {
+            return pk_fail(PICKET_UNREACHABLE,
+                           "%s is in use by process %d, which does not let go: is it stopped?",
+                           j->path, lock_owner(j));
+        }
+        nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
+        nap_ns = nap_ns < 2000000 ? nap_ns * 3 / 2 : nap_ns;
+    }
+    return PICKET_OK;
+}
+
+void pk_journal_unlock(struct pk_journal *j)
+{
+    flock(j->lock_fd, LOCK_UN);
+}
+
+/* ---- records ---- */
+
+static uint32_t length_check(const unsigned char *header)
+{
+    return (uint32_t)(pk_digest(PK_DIGEST_START, header, 4) >> 16);
+}
+
+static uint32_t get_u32(const unsigned char *in)
+{
+    return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
+}
+
+static void put_u32(unsigned char *out, uint32_t v)
+{
+    for (int i = 0; i < 4; i++) {
+        out[i] = (unsigned char)(v >> (8 * i));
+    }
+}
+
+/* The length of the good record at the start of `at`, header included; 0: there is none. */
+static size_t record_length(const unsigned char *at, size_t left)
+{
+    if (left < RECORD_HEADER || get_u32(at + 4) != length_check(at)) {
+        return 0;
+    }
+    size_t len = get_u32(at);
+    if (len == 0 || len > left - RECORD_HEADER ||
+        pk_digest(PK_DIGEST_START, at + RECORD_HEADER, len) != pk_get_u64(at + 8)) {
+        return 0;
+    }
+    return RECORD_HEADER + len;
+}
+
+static bool good_record_within(const unsigned char *at, size_t left)
+{
+    for (size_t i = 1; i + RECORD_HEADER < left; i++) {
+        if (record_length(at + i, left - i) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void reserve(struct pk_journal *j, size_t size)
+{
+    if (j->capacity < size) {
+        j->capacity = size < 4096 ? 4096 : size;
+        j->buffer = pk_door_resize(j->buffer, j->capacity);
+    }
+}
+
+/* Fills the buffer with the record; returns its length. */
+static size_t build_record(struct pk_journal *j, size_t at, enum pk_record kind,
+                           struct pk_bytes data)
+{
+    size_t payload = 1 + (size_t)data.len;
+    reserve(j, at + RECORD_HEADER + payload);
+    unsigned char *out = j->buffer + at;
+    put_u32(out, (uint32_t)payload);
+    put_u32(out + 4, length_check(out));
+    out[RECORD_HEADER] = (unsigned char)kind;
+    memcpy(out + RECORD_HEADER + 1, data.data, data.len);
+    pk_put_u64(out + 8, pk_digest(PK_DIGEST_START, out + RECORD_HEADER, payload));
+    return RECORD_HEADER + payload;
+}
+
+/* ---- reading ---- */
+
+/* Reads exactly `len` bytes at `offset` into the buffer. */
+static enum picket_status load(struct pk_journal *j, size_t len, uint64_t offset)
+{
+    reserve(j, len);
+    size_t have = 0;
+    while (have < len) {
+        ssize_t n = pread(j->fd, j->buffer + have, len - have, (off_t)(offset + have));
+        if (n <= 0 && errno != EINTR) {
+            return pk_fail(PICKET_STORE, "can't read %s/journal: %s", j->path,
+                           n == 0 ? "it shrank" : strerror(errno));
+        }
+        have += n > 0 ? (size_t)n : 0;
+    }
+    return PICKET_OK;
+}
+
+static enum picket_status check_header(struct pk_journal *j, uint64_t size)
+{
+    if (size < FILE_HEADER || load(j, FILE_HEADER, 0) != PICKET_OK ||
+        memcmp(j->buffer, magic, sizeof magic) != 0) {
+        return pk_fail(PICKET_STORE, "%s/journal is not a Picket journal", j->path);
+    }
+    if (j->buffer[4] > VERSION) {
+        return pk_fail(PICKET_STORE,
+                       "%s was written by a newer Picket (format %d, this one knows %d): upgrade",
+                       j->path, j->buffer[4], VERSION);
+    }
+    j->end = FILE_HEADER;
+    j->baseline = 0;
+    return PICKET_OK;
+}
+
+/* Makes sure that `fd` is the file now called journal: compaction puts a new one in its place. */
+static enum picket_status follow(struct pk_journal *j, bool *empty)
+{
+    struct stat st;
+    if (fstatat(j->dir_fd, "journal", &st, 0) != 0) {
+        *empty = errno == ENOENT;
+        return *empty ? PICKET_OK : cannot(j, "read");
+    }
+    *empty = false;
+    if (j->fd >= 0 && st.st_ino == j->inode) {
+        return PICKET_OK;
+    }
+    int fd = openat(j->dir_fd, "journal", O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        return cannot(j, "write to");
+    }
+    if (j->fd >= 0) {
+        close(j->fd);
+    }
+    j->fd = fd;
+    j->inode = st.st_ino;
+    enum picket_status s = check_header(j, (uint64_t)st.st_size);
+    if (s != PICKET_OK) {
+        close(j->fd);
+        j->fd = -1;
+    }
+    return s;
+}
+
+enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit, void *ctx,
+                                   bool *empty)
+{
+    struct stat st;
+    enum picket_status s = follow(j, empty);
+    if (s != PICKET_OK || *empty) {
+        return s;
+    }
+    if (fstat(j->fd, &st) != 0 || (uint64_t)st.st_size < j->end) {
+        return pk_fail(PICKET_STORE, "%s/journal was cut short by something else", j->path);
+    }
+    size_t left = (size_t)((uint64_t)st.st_size - j->end);
+    s = left == 0 ? PICKET_OK : load(j, left, j->end);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    const unsigned char *at = j->buffer;
+    for (size_t n = record_length(at, left); n != 0; n = record_length(at, left)) {
+        const unsigned char *payload = at + RECORD_HEADER;
+        struct pk_bytes data = pk_bytes(payload + 1, n - RECORD_HEADER - 1);
+        if (!visit(ctx, (enum pk_record)payload[0], data)) {
+            return pk_fail(PICKET_STORE, "%s/journal has an unreadable record at byte %llu",
+                           j->path, (unsigned long long)j->end);
+        }
+        bool first_two = payload[0] != PK_RECORD_COMMANDS && j->end == j->baseline + FILE_HEADER;
+        j->end += n;
+        j->baseline += first_two ? n : 0;
+        at += n;
+        left -= n;
+    }
+    if (good_record_within(at, left)) {
+        return pk_fail(PICKET_STORE,
+                       "%s/journal is damaged at byte %llu: put back a copy, or move the directory "
+                       "away to start anew",
+                       j->path, (unsigned long long)j->end);
+    }
+    return PICKET_OK;
+}
+
+/* ---- writing ---- */
+
+static int write_all(int fd, const unsigned char *data, size_t len, uint64_t offset)
+{
+    while (len > 0) {
+        ssize_t n = pwrite(fd, data, len, (off_t)offset);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return -1;
+        }
+        data += n;
+        len -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return 0;
+}
+
+enum picket_status pk_journal_append(struct pk_journal *j, enum pk_record kind,
+                                     struct pk_bytes data)
+{
+    struct stat st;
+    size_t len = build_record(j, 0, kind, data);
+    bool torn = fstat(j->fd, &st) == 0 && (uint64_t)st.st_size > j->end;
+    if (torn && ftruncate(j->fd, (off_t)j->end) != 0) {
+        return cannot(j, "write to");
+    }
+    if (write_all(j->fd, j->buffer, len, j->end) != 0) {
+        int why = errno;
+        /* Should this fail too, the half record is a torn tail, and the next writer's to cut. */
+        int cut = ftruncate(j->fd, (off_t)j->end);
+        (void)cut;
+        return pk_fail(PICKET_STORE, "can't write to %s: %s; nothing was changed", j->path,
+                       strerror(why));
+    }
+    if (fdatasync(j->fd) != 0) {
+        int why = errno;
+        int cut = ftruncate(j->fd, (off_t)j->end);
+        (void)cut;
+        return pk_fail(PICKET_UNKNOWN, "the disk under %s failed: %s", j->path, strerror(why));
+    }
+    j->end += len;
+    return PICKET_OK;
+}
+
+bool pk_journal_bloated(const struct pk_journal *j)
+{
+    return j->end > BLOATED_BYTES && j->end > BLOATED_FACTOR * j->baseline;
+}
+
+enum picket_status pk_journal_replace(struct pk_journal *j, struct pk_bytes snapshot,
+                                      struct pk_bytes epoch)
+{
+    static const char temporary[] = "journal.new";
+    reserve(j, FILE_HEADER);
+    memset(j->buffer, 0, FILE_HEADER);
+    memcpy(j->buffer, magic, sizeof magic);
+    j->buffer[4] = VERSION;
+    size_t len = FILE_HEADER;
+    len += build_record(j, len, PK_RECORD_SNAPSHOT, snapshot);
+    len += build_record(j, len, PK_RECORD_EPOCH, epoch);
+
+    int fd = openat(j->dir_fd, temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return cannot(j, "write to");
+    }
+    struct stat st;
+    if (write_all(fd, j->buffer, len, 0) != 0 || fsync(fd) != 0 || fstat(fd, &st) != 0 ||
+        renameat(j->dir_fd, temporary, j->dir_fd, "journal") != 0 || fsync(j->dir_fd) != 0) {
+        enum picket_status s = cannot(j, "write to");
+        unlinkat(j->dir_fd, temporary, 0);
+        close(fd);
+        return s;
+    }
+    if (j->fd >= 0) {
+        close(j->fd);
+    }
+    j->fd = fd;
+    j->inode = st.st_ino;
+    j->end = len;
+    j->baseline = len - FILE_HEADER;
+    return PICKET_OK;
+}

@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The embedded default: the lock machine over a journal in a directory, without a server.
+ *
+ * Every process has its own copy of the machine. A turn is: take the file lock, apply what others
+ * appended, append the own command, wait until it is on disk, apply it, let go. So all copies run
+ * the same commands in the same order, and a command that was answered survives anything short
+ * of losing the disk (P3). Compaction replaces the journal by a snapshot of the copy.
+ *
+ * Cluster time follows CLOCK_BOOTTIME, which all processes of a machine share: an *epoch* record says
+ * where it stood when. After a reboot the clock begins anew, so the first turn writes a new epoch in
+ * which cluster time goes on from where it was: leases are stretched, never shortened (P4).
+ *
+ * Sleepers (wait) are poked by whoever grants them something; they also wake by themselves when the
+ * next deadline of the machine comes, since nobody else may be left to notice that a holder died.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/driver.h"
+#include "client/error.h"
+#include "core/door.h"
+#include "core/wire.h"
+#include "drivers/journal.h"
+#include "drivers/wakeup.h"
+#include "host/clock.h"
+
+enum {
+    CLOCK_ID_MAX = 96,
+    POKES_MAX = 64,          /* more at once find out by their own timers */
+    DEAF_NAP_MS = 100,       /* how long to sleep when nobody can poke us */
+    SYNC_PATIENCE_MS = 1000, /* for the lock, when there is no deadline of the caller's */
+};
+
+/* How cluster time follows the clock: tau at boottime `at`, as long as the clock is this one. */
+struct epoch {
+    uint64_t tau_ms;
+    uint64_t at_ms;
+    char clock_id[CLOCK_ID_MAX];
+};
+
+struct pk_store {
+    pthread_mutex_t mutex; /* guards all but the descriptors of wait */
+    struct pk_journal journal;
+    struct pk_wakeup wakeup;
+    struct pk_machine *machine; /* NULL until the first turn */
+    struct epoch epoch;
+    char clock_id[CLOCK_ID_MAX]; /* of the clock this process sees */
+    struct pk_effects scratch;   /* of one step */
+    unsigned char *encoded;
+    size_t encoded_capacity;
+
+    uint64_t lease; /* attended */
+    bool watching;  /* all events are news */
+    struct pk_effects inbox;
+    bool missed;
+    uint64_t turn_ms, last_turn_ms; /* when the present and the last finished turn began */
+    uint64_t news_since_ms;
+
+    uint64_t pokes[POKES_MAX]; /* leases to poke after the turn */
+    uint32_t n_pokes;
+
+    int timer_fd, wake_fd, inotify_fd;
+};
+
+/* ---- the clock's identity ---- */
+
+/* A boot and a time namespace: CLOCK_BOOTTIME readings are comparable within one such pair. */
+static void read_clock_id(char out[CLOCK_ID_MAX])
+{
+    char boot[64] = "?";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t n = read(fd, boot, sizeof boot - 1);
+        boot[n > 0 ? n : 0] = '\0';
+        boot[strcspn(boot, "\n")] = '\0';
+        close(fd);
+    }
+    struct stat st = {0};
+    int none = stat("/proc/self/ns/time", &st);
+    (void)none; /* kernels without time namespaces have one clock for all */
+    snprintf(out, CLOCK_ID_MAX, "%s/%llu", boot, (unsigned long long)st.st_ino);
+}
+
+static size_t encode_epoch(const struct epoch *e, unsigned char *out)
+{
+    struct pk_writer w = {.out = out};
+    pk_write_uint(&w, e->tau_ms);
+    pk_write_uint(&w, e->at_ms);
+    pk_write_bytes(&w, pk_text(e->clock_id));
+    return w.len;
+}
+
+static bool decode_epoch(struct pk_bytes in, struct epoch *out)
+{
+    const unsigned char *at = (const unsigned char *)in.data;
+    struct pk_reader r = {.at = at, .end = at + in.len};
+    memset(out, 0, sizeof *out);
+    out->tau_ms = pk_read_uint(&r);
+    out->at_ms = pk_read_uint(&r);
+    struct pk_bytes id = pk_read_bytes(&r, CLOCK_ID_MAX - 1);
+    if (!r.bad && id.len > 0) {
+        memcpy(out->clock_id, id.data, id.len);
+    }
+    return !r.bad;
+}
+
+static uint64_t cluster_now(const struct pk_store *s)
+{
+    uint64_t now = pk_clock_ms();
+    return s->epoch.tau_ms + (now > s->epoch.at_ms ? now - s->epoch.at_ms : 0);
+}
+
+/* ---- what steps lead to ---- */
+
+static void note_poke(struct pk_store *s, const struct pk_effect *e)
+{
+    bool worth_waking = e->kind == PK_EV_GRANTED || e->kind == PK_EV_ENDED ||
+                        e->kind == PK_EV_LEFT || e->kind == PK_EV_LEASE_ENDED;
+    bool again = s->n_pokes > 0 && s->pokes[s->n_pokes - 1] == e->lease;
+    if (worth_waking && !again && e->lease != s->lease && s->n_pokes < POKES_MAX) {
+        s->pokes[s->n_pokes++] = e->lease;
+    }
+}
+
+/* Runs one command on our copy. `ours`: we appended it, so we do the poking. */
+static void step(struct pk_store *s, const struct pk_command *c, bool ours)
+{
+    pk_effects_reset(&s->scratch);
+    pk_machine_step(s->machine, c, &s->scratch);
+    for (uint32_t i = 0; i < s->scratch.count; i++) {
+        struct pk_effect *e = &s->scratch.list[i];
+        if (e->kind < PK_EV_LEASE_OPENED) {
+            continue;
+        }
+        if (ours) {
+            note_poke(s, e);
+        }
+        if (s->watching || (s->lease != 0 && e->lease == s->lease)) {
+            if (s->inbox.count == 0) {
+                s->news_since_ms = s->last_turn_ms;
+            }
+            e->since_ms = pk_machine_clock(s->machine);
+            pk_effects_add(&s->inbox, e);
+        }
+    }
+}
+
+static bool apply_record(void *ctx, enum pk_record kind, struct pk_bytes data)
+{
+    struct pk_store *s = ctx;
+    const unsigned char *at = (const unsigned char *)data.data;
+    if (kind == PK_RECORD_SNAPSHOT) {
+        struct pk_machine *m = pk_machine_restore(at, data.len);
+        if (m == NULL) {
+            return false;
+        }
+        s->missed = s->machine != NULL;
+        pk_machine_free(s->machine);
+        s->machine = m;
+        return true;
+    }
+    if (kind == PK_RECORD_EPOCH) {
+        return decode_epoch(data, &s->epoch);
+    }
+    if (kind != PK_RECORD_COMMANDS || s->machine == NULL) {
+        return false;
+    }
+    size_t left = data.len;
+    while (left > 0) {
+        struct pk_command c;
+        size_t n = pk_command_decode(at, left, &c);
+        if (n == 0) {
+            return false;
+        }
+        step(s, &c, false);
+        at += n;
+        left -= n;
+    }
+    return true;
+}
+
+/* ---- turns ---- */
+
+/* Makes the file's last records a snapshot of our copy; the first journal is made the same way. */
+static enum picket_status rewrite(struct pk_store *s)
+{
+    unsigned char epoch[CLOCK_ID_MAX + 32];
+    unsigned char *snapshot;
+    size_t epoch_len = encode_epoch(&s->epoch, epoch);
+    size_t len = pk_machine_snapshot(s->machine, &snapshot);
+    enum picket_status status =
+        pk_journal_replace(&s->journal, pk_bytes(snapshot, len), pk_bytes(epoch, epoch_len));
+    pk_door_resize(snapshot, 0);
+    return status;
+}
+
+/* A reboot, or a process of another time namespace, had the last word: cluster time goes on from
+ * where the machine stands, by our clock. */
+static enum picket_status begin_epoch(struct pk_store *s)
+{
+    struct epoch e = {.tau_ms = pk_machine_clock(s->machine), .at_ms = pk_clock_ms()};
+    memcpy(e.clock_id, s->clock_id, sizeof e.clock_id);
+    unsigned char bytes[CLOCK_ID_MAX + 32];
+    size_t len = encode_epoch(&e, bytes);
+    enum picket_status status =
+        pk_journal_append(&s->journal, PK_RECORD_EPOCH, pk_bytes(bytes, len));
+    if (status == PICKET_OK) {
+        s->epoch = e;
+    }
+    return status;
+}
+
+/* Takes the lock and brings our copy up to date. On OK the lock is ours until end_turn. */
+static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
+{
+    enum picket_status status = pk_journal_lock(&s->journal, until_ms);
+    if (status != PICKET_OK) {
+        return status;
+    }
+    s->turn_ms = pk_clock_ms();
+    bool empty;
+    status = pk_journal_read(&s->journal, apply_record, s, &empty);
+    if (status == PICKET_OK && empty) {
+        if (s->machine != NULL) {
+            status = pk_fail(PICKET_STORE, "%s/journal is gone", s->journal.path);
+        } else {
+            s->machine = pk_machine_new();
+            s->epoch = (struct epoch){.at_ms = s->turn_ms};
+            memcpy(s->epoch.clock_id, s->clock_id, sizeof s->clock_id);
+            status = rewrite(s);
+        }
+    }
+    if (status == PICKET_OK && strcmp(s->epoch.clock_id, s->clock_id) != 0) {
+        status = begin_epoch(s);
+    }
+    if (status != PICKET_OK) {
+        pk_journal_unlock(&s->journal);
+    }
+    return status;
+}
+
+static void end_turn(struct pk_store *s)
+{
+    if (pk_journal_bloated(&s->journal)) {
+        /* Failing to compact (a full disk) loses nothing: the old journal goes on. */
+        enum picket_status unimportant = rewrite(s);
+        (void)unimportant;
+    }
+    s->last_turn_ms = s->turn_ms;
+    pk_journal_unlock(&s->journal);
+    for (uint32_t i = 0; i < s->n_pokes; i++) {
+        pk_wakeup_poke(&s->wakeup, s->pokes[i]);
+    }
+    s->n_pokes = 0;
+}
+
+/* Appends the command, stamped with the present, and runs it. */
+static enum picket_status commit(struct pk_store *s, struct pk_command *c)
+{
+    c->stamp_ms = cluster_now(s);
+    size_t size = pk_command_size(c);
+    if (s->encoded_capacity < size) {
+        s->encoded = pk_door_resize(s->encoded, size);
+        s->encoded_capacity = size;
+    }
+    pk_command_encode(c, s->encoded);
+    enum picket_status status =
+        pk_journal_append(&s->journal, PK_RECORD_COMMANDS, pk_bytes(s->encoded, size));
+    if (status == PICKET_OK) {
+        step(s, c, true);
+    }
+    return status;
+}
+
+/* What is due by now ends before anybody is answered. */
+static enum picket_status tick_if_due(struct pk_store *s)
+{
+    struct pk_command tick = {.verb = PK_TICK};
+    bool due = pk_machine_next_deadline(s->machine) <= cluster_now(s);
+    return due ? commit(s, &tick) : PICKET_OK;
+}
+
+static bool only_reads(const struct pk_command *c)
+{
+    return (pk_verb_fields(c->verb) & PK_F_READ) || (c->verb == PK_FENCE_GET && c->token == 0);
+}
+
+static enum picket_status run(struct pk_store *s, struct pk_command *c)
+{
+    if (!only_reads(c)) {
+        return commit(s, c);
+    }
+    enum picket_status status = tick_if_due(s);
+    if (status == PICKET_OK) {
+        c->stamp_ms = 0; /* Q4: a read need not be in the journal */
+        step(s, c, false);
+        s->scratch.list[0].since_ms = cluster_now(s); /* so that ages can be told */
+    }
+    return status;
+}
+
+static enum picket_status local_call(struct pk_store *s, struct pk_command *c,
+                                     uint64_t until_ms, struct pk_effects *out)
+{
+    const char *wrong = pk_command_wrong(c);
+    if (wrong != NULL) {
+        return pk_fail(PICKET_BADARG, "%s", wrong);
+    }
+    pthread_mutex_lock(&s->mutex);
+    enum picket_status status = begin_turn(s, until_ms);
+    if (status == PICKET_OK) {
+        status = run(s, c);
+        for (uint32_t i = 0; status == PICKET_OK && i < s->scratch.count; i++) {
+            if (s->scratch.list[i].kind < PK_EV_LEASE_OPENED) {
+                pk_effects_add(out, &s->scratch.list[i]);
+            }
+        }
+        end_turn(s);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+/* A turn of our own: only looks, and lets time do its work. */
+static enum picket_status sync_up(struct pk_store *s, uint64_t until_ms)
+{
+    pthread_mutex_lock(&s->mutex);
+    enum picket_status status = begin_turn(s, until_ms);
+    if (status == PICKET_OK) {
+        status = tick_if_due(s);
+        end_turn(s);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+/* ---- news and waiting ---- */
+
+static void local_attend(struct pk_store *s, uint64_t lease)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->lease = lease;
+    pk_effects_reset(&s->inbox);
+    s->missed = false;
+    pk_wakeup_listen(&s->wakeup, lease);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static bool local_news(struct pk_store *s, struct pk_effects *out, uint64_t *since_ms)
+{
+    pthread_mutex_lock(&s->mutex);
+    for (uint32_t i = 0; i < s->inbox.count; i++) {
+        pk_effects_add(out, &s->inbox.list[i]);
+    }
+    pk_effects_reset(&s->inbox);
+    *since_ms = s->news_since_ms;
+    bool whole = !s->missed;
+    s->missed = false;
+    pthread_mutex_unlock(&s->mutex);
+    return whole;
+}
+
+static enum pk_claim_state local_claim(struct pk_store *s, uint64_t lease, uint64_t request,
+                                       uint64_t *token)
+{
+    pthread_mutex_lock(&s->mutex);
+    enum pk_claim_state state = s->machine == NULL
+                                    ? PK_CLAIM_NONE
+                                    : pk_machine_claim(s->machine, lease, request, token);
+    pthread_mutex_unlock(&s->mutex);
+    return state;
+}
+
+/* When the machine will next change by itself, by our clock; UINT64_MAX: never. */
+static uint64_t next_change_ms(struct pk_store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    uint64_t at = UINT64_MAX;
+    uint64_t deadline = s->machine == NULL ? UINT64_MAX : pk_machine_next_deadline(s->machine);
+    if (deadline != UINT64_MAX) {
+        at = s->epoch.at_ms + (deadline > s->epoch.tau_ms ? deadline - s->epoch.tau_ms : 0);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return at;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void drain(int fd)
+{
+    char bytes[4096];
+    while (fd >= 0 && read(fd, bytes, sizeof bytes) > 0) {
+    }
+}
+
+/* Sleeps until `until_ms`, a poke, a call of wake or a change of the journal that we watch. */
+static void nap(struct pk_store *s, uint64_t until_ms)
+{
+    pk_timer_set(s->timer_fd, until_ms == UINT64_MAX ? 0 : until_ms);
+    struct pollfd fds[] = {{.fd = s->timer_fd, .events = POLLIN},
+                           {.fd = s->wake_fd, .events = POLLIN},
+                           {.fd = s->wakeup.ear, .events = POLLIN},
+                           {.fd = s->inotify_fd, .events = POLLIN}};
+    if (until_ms > pk_clock_ms()) {
+        poll(fds, sizeof fds / sizeof fds[0], -1);
+    }
+    drain(s->timer_fd);
+    drain(s->wake_fd);
+    drain(s->inotify_fd);
+    pk_wakeup_drain(&s->wakeup);
+}
+
+static void local_wait(struct pk_store *s, uint64_t until_ms, bool waiting)
+{
+    uint64_t at = waiting ? earlier(until_ms, next_change_ms(s)) : until_ms;
+    if (s->wakeup.ear < 0 && s->lease != 0) {
+        at = earlier(at, pk_clock_ms() + DEAF_NAP_MS);
+    }
+    nap(s, at);
+    if (s->lease != 0) {
+        enum picket_status status = sync_up(s, pk_clock_ms() + SYNC_PATIENCE_MS);
+        (void)status; /* no news then; the next renewal reports what is wrong */
+    }
+}
+
+static void local_wake(struct pk_store *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->wake_fd, &one, sizeof one);
+    (void)n; /* a full counter wakes just as well */
+}
+
+/* ---- watching ---- */
+
+static enum picket_status open_at(const char *path, struct pk_store **out);
+static void local_close(struct pk_store *s);
+
+static enum picket_status local_watch_open(struct pk_store *s, struct pk_store **out)
+{
+    struct pk_store *w;
+    enum picket_status status = open_at(s->journal.path, &w);
+    if (status != PICKET_OK) {
+        return status;
+    }
+    w->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    char through_fd[64];
+    snprintf(through_fd, sizeof through_fd, "/proc/self/fd/%d", w->journal.dir_fd);
+    if (w->inotify_fd < 0 ||
+        inotify_add_watch(w->inotify_fd, through_fd, IN_MODIFY | IN_MOVED_TO) < 0) {
+        status = pk_fail(PICKET_STORE, "can't watch %s: %s", s->journal.path, strerror(errno));
+        local_close(w);
+        return status;
+    }
+    status = sync_up(w, pk_clock_ms() + SYNC_PATIENCE_MS);
+    if (status != PICKET_OK) {
+        local_close(w);
+        return status;
+    }
+    w->watching = true;
+    *out = w;
+    return PICKET_OK;
+}
+
+static enum picket_status local_watch_next(struct pk_store *w, uint64_t until_ms,
+                                           struct pk_effects *out, bool *gap)
+{
+    for (;;) {
+        enum picket_status status = sync_up(w, pk_clock_ms() + SYNC_PATIENCE_MS);
+        if (status != PICKET_OK && status != PICKET_UNREACHABLE) {
+            return status;
+        }
+        uint64_t unused;
+        *gap = !local_news(w, out, &unused);
+        if (*gap || out->count > 0 || pk_clock_ms() >= until_ms) {
+            return PICKET_OK;
+        }
+        nap(w, earlier(until_ms, next_change_ms(w)));
+    }
+}
+
+static int local_watch_fd(struct pk_store *w)
+{
+    return w->inotify_fd;
+}
+
+/* ---- opening and closing ---- */
+
+static enum picket_status open_at(const char *path, struct pk_store **out)
+{
+    struct pk_store *s = pk_door_resize(NULL, sizeof *s);
+    memset(s, 0, sizeof *s);
+    s->inotify_fd = -1;
+    pthread_mutex_init(&s->mutex, NULL);
+    read_clock_id(s->clock_id);
+    enum picket_status status = pk_journal_open(&s->journal, path);
+    pk_wakeup_open(&s->wakeup, s->journal.dir_fd);
+    s->timer_fd = pk_timer_fd(0);
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (status == PICKET_OK && (s->timer_fd < 0 || s->wake_fd < 0)) {
+        status = pk_fail(PICKET_STORE, "no file descriptors left: %s", strerror(errno));
+    }
+    if (status == PICKET_OK) {
+        /* Looked at once now, so that a place we can't use is refused at the door. */
+        status = sync_up(s, pk_clock_ms() + 10 * SYNC_PATIENCE_MS);
+    }
+    if (status != PICKET_OK) {
+        local_close(s);
+        return status;
+    }
+    *out = s;
+    return PICKET_OK;
+}
+
+/* Where the state is when the URL doesn't say. */
+static enum picket_status default_path(char *out, size_t size)
+{
+    const char *state = getenv("XDG_STATE_HOME");
+    const char *home = getenv("HOME");
+    if (state != NULL && state[0] == '/') {
+        snprintf(out, size, "%s/picket", state);
+    } else if (geteuid() == 0) {
+        snprintf(out, size, "/var/lib/picket");
+    } else if (home != NULL && home[0] == '/') {
+        snprintf(out, size, "%s/.local/state/picket", home);
+    } else {
+        return pk_fail(PICKET_BADARG, "no HOME is set: say where the state is, with local:DIR");
+    }
+    return PICKET_OK;
+}
+
+static enum picket_status local_open(const char *rest, struct pk_store **out)
+{
+    char path[4096];
+    if (rest[0] == '\0') {
+        enum picket_status status = default_path(path, sizeof path);
+        return status == PICKET_OK ? open_at(path, out) : status;
+    }
+    return open_at(rest, out);
+}
+
+static void local_forked(struct pk_store *s)
+{
+    pk_journal_forked(&s->journal);
+    pk_wakeup_forked(&s->wakeup);
+    int *fds[] = {&s->timer_fd, &s->wake_fd, &s->inotify_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        if (*fds[i] >= 0) {
+            close(*fds[i]);
+            *fds[i] = -1;
+        }
+    }
+}
+
+static void local_close(struct pk_store *s)
+{
+    pk_wakeup_close(&s->wakeup);
+    local_forked(s);
+    pk_journal_close(&s->journal);
+    pk_machine_free(s->machine);
+    pk_effects_free(&s->scratch);
+    pk_effects_free(&s->inbox);
+    pk_door_resize(s->encoded, 0);
+    pthread_mutex_destroy(&s->mutex);
+    pk_door_resize(s, 0);
+}
+
+const struct pk_driver pk_local_driver = {
+    .scheme = "local",
+    .guarantees = {.driver = "local",
+                   .promise = "correctness",
+                   .scope = "one machine",
+                   .token = "one counter in the machine, raised by every grant",
+                   .fairness = "fifo",
+                   .waiting = "push",
+                   .clock = "CLOCK_BOOTTIME of this machine; wall clock not used",
+                   .failover = "none: state is in one directory; survives kill -9 and reboot",
+                   .shared = 1,
+                   .semaphore = 1,
+                   .sets = 1,
+                   .election = 1,
+                   .fence = 1,
+                   .watch = 1},
+    .open = local_open,
+    .close = local_close,
+    .forked = local_forked,
+    .call = local_call,
+    .attend = local_attend,
+    .wait = local_wait,
+    .wake = local_wake,
+    .news = local_news,
+    .claim = local_claim,
+    .watch_open = local_watch_open,
+    .watch_next = local_watch_next,
+    .watch_fd = local_watch_fd,
+};

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#include "host/clock.h"
+
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+#include "core/door.h"
+
+uint64_t pk_clock_ms(void)
+{
+    struct timespec t;
+    PK_ASSERT(clock_gettime(CLOCK_BOOTTIME, &t) == 0);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+uint64_t pk_random(void)
+{
+    uint64_t v = 0;
+    while (v == 0) {
+        PK_ASSERT(getrandom(&v, sizeof v, 0) == (ssize_t)sizeof v);
+    }
+    return v;
+}
+
+void pk_timer_set(int fd, uint64_t at_ms)
+{
+    struct itimerspec when = {0}; /* all zero disarms */
+    when.it_value.tv_sec = (time_t)(at_ms / 1000);
+    when.it_value.tv_nsec = (long)(at_ms % 1000) * 1000000;
+    PK_ASSERT(timerfd_settime(fd, TFD_TIMER_ABSTIME, &when, NULL) == 0);
+}
+
+int pk_timer_fd(uint64_t at_ms)
+{
+    int fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (fd >= 0) {
+        pk_timer_set(fd, at_ms);
+    }
+    return fd;
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/* The public API over the embedded default, with real files, threads and processes. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <picket.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tap.h"
+
+static char url[4200];
+static char dir[4096];
+
+/* A state directory of its own for each test; removed by the next one and at the end. */
+static void remove_dir(void)
+{
+    char command[4200];
+    if (dir[0] != '\0') {
+        snprintf(command, sizeof command, "rm -rf '%s'", dir);
+        CHECK(system(command) == 0);
+        dir[0] = '\0';
+    }
+}
+
+static void fresh(void)
+{
+    remove_dir();
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/picket-test-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(url, sizeof url, "local:%s", dir);
+}
+
+__attribute__((destructor)) static void at_the_end(void)
+{
+    remove_dir();
+}
+
+static struct picket *open_client(uint32_t ttl_ms)
+{
+    struct picket *p = NULL;
+    struct picket_options o = {.ttl_ms = ttl_ms, .note = "a test"};
+    CHECK(picket_open(url, &o, &p) == PICKET_OK);
+    return p;
+}
+
+static bool readable(int fd, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, timeout_ms) == 1;
+}
+
+TEST(client__acquire_release_and_tokens_grow)
+{
+    fresh();
+    struct picket *p = open_client(0);
+    uint64_t before = 0;
+    for (int i = 0; i < 5; i++) {
+        struct picket_lock *l;
+        CHECK(picket_acquire(p, "a", NULL, &l) == PICKET_OK);
+        CHECK(picket_state(l) == PICKET_HELD);
+        CHECK(picket_token(l) > before);
+        CHECK(picket_checkpoint(l, 1000) == PICKET_OK);
+        CHECK(picket_checkpoint(l, 60000) == PICKET_AT_RISK);
+        before = picket_token(l);
+        CHECK(picket_release(l) == PICKET_OK);
+        CHECK(picket_release(l) == PICKET_OK); /* again is fine */
+        CHECK(picket_state(l) == PICKET_RELEASED);
+        CHECK(picket_checkpoint(l, 0) == PICKET_NOTHELD);
+        picket_lock_close(l);
+    }
+    picket_close(p);
+}
+
+TEST(client__busy_names_the_holder)
+{
+    fresh();
+    struct picket *a = open_client(0);
+    struct picket *b = open_client(0);
+    struct picket_lock *l, *m;
+    CHECK(picket_acquire(a, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_try(b, "db", NULL, &m) == PICKET_BUSY);
+    char pid[32];
+    snprintf(pid, sizeof pid, "pid %d", (int)getpid());
+    CHECK(strstr(picket_last_error(), pid) != NULL);
+    CHECK(strstr(picket_last_error(), "a test") != NULL);
+    struct picket_acquire_options wait = {.wait_ms = 50};
+    CHECK(picket_acquire(b, "db", &wait, &m) == PICKET_TIMEOUT);
+    CHECK(strstr(picket_last_error(), pid) != NULL);
+    struct picket_view *v;
+    CHECK(picket_show(a, "db", &v) == PICKET_OK);
+    CHECK_U64(v->holders, 1);
+    CHECK_U64(v->waiters, 0); /* a wait that timed out leaves nothing behind */
+    CHECK_U64(v->rows[0].pid, (uint64_t)getpid());
+    CHECK_STR(v->rows[0].note, "a test");
+    picket_view_free(v);
+    picket_close(b);
+    picket_close(a);
+}
+
+struct waiter {
+    pthread_t thread;
+    struct picket *p;
+    uint64_t token;
+};
+
+static void *wait_for_it(void *arg)
+{
+    struct waiter *w = arg;
+    struct picket_lock *l;
+    if (picket_acquire(w->p, "q", NULL, &l) == PICKET_OK) {
+        w->token = picket_token(l);
+        picket_lock_close(l);
+    }
+    return NULL;
+}
+
+/* Any number of threads may wait on one lease; each gets its own grant. */
+TEST(client__threads_share_a_lease)
+{
+    fresh();
+    struct picket *p = open_client(0);
+    struct picket_lock *l;
+    CHECK(picket_acquire(p, "q", NULL, &l) == PICKET_OK);
+    struct waiter w[8] = {{0}};
+    for (int i = 0; i < 8; i++) {
+        w[i].p = p;
+        CHECK(pthread_create(&w[i].thread, NULL, wait_for_it, &w[i]) == 0);
+    }
+    CHECK(picket_release(l) == PICKET_OK);
+    for (int i = 0; i < 8; i++) {
+        pthread_join(w[i].thread, NULL);
+        CHECK(w[i].token > picket_token(l));
+        for (int k = 0; k < i; k++) {
+            CHECK(w[i].token != w[k].token);
+        }
+    }
+    picket_close(p);
+}
+
+TEST(client__cancel_leaves_nothing_behind)
+{
+    fresh();
+    struct picket *a = open_client(0);
+    struct picket *b = open_client(0);
+    struct picket_lock *l, *m;
+    CHECK(picket_acquire(a, "db", NULL, &l) == PICKET_OK);
+    struct picket_want want = {.name = "db"};
+    CHECK(picket_enqueue(b, &want, 1, NULL, &m) == PICKET_OK);
+    CHECK(picket_state(m) == PICKET_WAITING);
+    CHECK(!readable(picket_ready_fd(m), 0));
+    CHECK(picket_cancel(m) == PICKET_OK);
+    CHECK(readable(picket_ready_fd(m), 0));
+    CHECK(picket_wait(m, 0) == PICKET_CANCELLED);
+    picket_lock_close(m);
+    struct picket_view *v;
+    CHECK(picket_show(a, "db", &v) == PICKET_OK);
+    CHECK_U64(v->waiters, 0);
+    picket_view_free(v);
+    picket_close(b);
+    picket_close(a);
+}
+
+/* A set is all or nothing, and has one token. */
+TEST(client__sets_are_all_or_nothing)
+{
+    fresh();
+    struct picket *a = open_client(0);
+    struct picket *b = open_client(0);
+    struct picket_lock *l, *m;
+    CHECK(picket_acquire(a, "y", NULL, &l) == PICKET_OK);
+    struct picket_want wants[] = {{.name = "x"}, {.name = "y"}};
+    struct picket_acquire_options now = {.wait_ms = 0};
+    CHECK(picket_acquire_set(b, wants, 2, &now, &m) == PICKET_BUSY);
+    struct picket_view *v;
+    CHECK(picket_show(a, "x", &v) == PICKET_OK);
+    CHECK_U64(v->holders, 0);
+    picket_view_free(v);
+    CHECK(picket_release(l) == PICKET_OK);
+    CHECK(picket_acquire_set(b, wants, 2, &now, &m) == PICKET_OK);
+    CHECK(picket_try(a, "x", NULL, &l) == PICKET_BUSY);
+    CHECK(picket_release(m) == PICKET_OK);
+    CHECK(picket_try(a, "x", NULL, &l) == PICKET_OK);
+    picket_close(b);
+    picket_close(a);
+}
+
+/* A broken lock is told to its holder, with the reason, and its descriptor turns readable. */
+TEST(client__break_reaches_the_holder)
+{
+    fresh();
+    struct picket *a = open_client(0);
+    struct picket *b = open_client(0);
+    struct picket_lock *l;
+    CHECK(picket_acquire(a, "db", NULL, &l) == PICKET_OK);
+    int fd = picket_loss_fd(l);
+    CHECK(!readable(fd, 0));
+    CHECK(picket_break(b, "db", picket_token(l), "it hangs") == PICKET_OK);
+    CHECK(readable(fd, 20000));
+    CHECK(picket_state(l) == PICKET_GONE);
+    CHECK(strstr(picket_loss_reason(l), "it hangs") != NULL);
+    CHECK(picket_checkpoint(l, 0) == PICKET_LOST);
+    CHECK(picket_release(l) == PICKET_LOST);
+    CHECK(picket_break(b, "db", picket_token(l), "again") == PICKET_NOTHELD);
+    picket_close(b);
+    picket_close(a);
+}
+
+/* P5: with the store out of reach, the loss is told by the local clock alone. */
+TEST(client__loss_needs_no_store)
+{
+    fresh();
+    struct picket *p = open_client(300);
+    struct picket_lock *l;
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    int fd = picket_loss_fd(l);
+    char path[4200];
+    snprintf(path, sizeof path, "%s/lock", dir);
+    char command[8400];
+    snprintf(command, sizeof command, "exec flock '%s' sleep 3", path);
+    pid_t blocker = fork();
+    if (blocker == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(1);
+    }
+    CHECK(readable(fd, 20000));
+    CHECK(picket_state(l) == PICKET_GONE);
+    kill(blocker, SIGKILL);
+    waitpid(blocker, NULL, 0);
+    picket_close(p);
+}
+
+/* Renewals keep a lock for many times its TTL. */
+TEST(client__lease_is_renewed)
+{
+    fresh();
+    struct picket *p = open_client(400);
+    struct picket_lock *l;
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    CHECK(!readable(picket_loss_fd(l), 2000));
+    CHECK(picket_checkpoint(l, 1) == PICKET_OK);
+    CHECK(picket_release(l) == PICKET_OK);
+    picket_close(p);
+}
+
+/* A forked child can't use the handle, and its going away does not end the parent's lock. */
+TEST(client__fork_leaves_the_lock_with_the_parent)
+{
+    fresh();
+    struct picket *p = open_client(0);
+    struct picket_lock *l;
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused = picket_release(l) == PICKET_FORKED && picket_state(l) == PICKET_GONE;
+        picket_lock_close(l);
+        picket_close(p);
+        _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    CHECK_U64((uint64_t)status, 0);
+    CHECK(picket_checkpoint(l, 1) == PICKET_OK);
+    CHECK(picket_release(l) == PICKET_OK);
+    picket_close(p);
+}
+
+TEST(client__election_value_is_seen_by_observers)
+{
+    fresh();
+    struct picket *a = open_client(0);
+    struct picket *b = open_client(0);
+    struct picket_lock *l;
+    struct picket_watch *w;
+    struct picket_event e;
+    CHECK(picket_watch_open(b, "leader", &w) == PICKET_OK);
+    struct picket_acquire_options o = {.value = "node-1", .value_len = 6};
+    CHECK(picket_acquire(a, "leader", &o, &l) == PICKET_OK);
+    CHECK(picket_watch_next(w, 20000, &e) == PICKET_OK);
+    CHECK_STR(e.what, "granted");
+    CHECK_STR(e.value, "node-1");
+    CHECK(picket_set_value(l, "node-1b", 7) == PICKET_OK);
+    CHECK(picket_watch_next(w, 20000, &e) == PICKET_OK);
+    CHECK_STR(e.what, "value");
+    CHECK_STR(e.value, "node-1b");
+    CHECK(picket_watch_next(w, 0, &e) == PICKET_TIMEOUT);
+    picket_watch_close(w);
+    picket_close(b);
+    picket_close(a);
+}
+
+/* The zombie story (P6), through the API. */
+TEST(client__fence_refuses_the_zombie)
+{
+    fresh();
+    struct picket *p = open_client(0);
+    uint64_t fence = 0;
+    CHECK(picket_fence_set(p, "file", 1, "one", 3, &fence) == PICKET_OK);
+    CHECK(picket_fence_check(p, "file", 2, &fence) == PICKET_UNCLAIMED);
+    CHECK(picket_fence_claim(p, "file", 2, &fence) == PICKET_OK);
+    CHECK(picket_fence_set(p, "file", 1, "zombie", 6, &fence) == PICKET_STALE);
+    CHECK_U64(fence, 2);
+    char *value;
+    size_t len;
+    CHECK(picket_fence_get(p, "file", 1, &value, &len, &fence) == PICKET_STALE);
+    CHECK(picket_fence_get(p, "file", 0, &value, &len, &fence) == PICKET_OK);
+    CHECK_STR(value, "one");
+    free(value);
+    picket_close(p);
+}
+
+/* A detached lease outlives its process' handle and can be ended by its id. */
+TEST(client__detached_lease_lives_on)
+{
+    fresh();
+    struct picket *a = open_client(60000);
+    struct picket_lock *l;
+    CHECK(picket_acquire(a, "db", NULL, &l) == PICKET_OK);
+    uint64_t lease = picket_lease(a);
+    uint64_t token = picket_token(l);
+    picket_detach(a);
+    picket_close(a);
+    struct picket *b = open_client(0);
+    struct picket_lock *m;
+    uint64_t left = 0;
+    CHECK(picket_try(b, "db", NULL, &m) == PICKET_BUSY);
+    CHECK(picket_lease_renew(b, lease, 30000, &left) == PICKET_OK);
+    CHECK_U64(left, 30000);
+    CHECK(picket_lease_release(b, lease, "db", token + 1) == PICKET_NOTHELD);
+    CHECK(picket_lease_release(b, lease, "db", token) == PICKET_OK);
+    CHECK(picket_lease_close(b, lease) == PICKET_OK);
+    CHECK(picket_lease_close(b, lease) == PICKET_OK);
+    CHECK(picket_lease_close(b, 4711) == PICKET_NOTFOUND);
+    picket_close(b);
+}
+
+TEST(client__bad_arguments_are_explained)
+{
+    fresh();
+    struct picket *p;
+    struct picket_options o = {.ttl_ms = 10};
+    CHECK(picket_open(url, &o, &p) == PICKET_BADARG);
+    o = (struct picket_options){.require = "speed"};
+    CHECK(picket_open(url, &o, &p) == PICKET_BADARG);
+    CHECK(picket_open("carrier-pigeon:home", NULL, &p) == PICKET_BADARG);
+    p = open_client(0);
+    struct picket_lock *l;
+    CHECK(picket_acquire(p, "", NULL, &l) == PICKET_BADARG);
+    CHECK(picket_acquire(p, "a\nb", NULL, &l) == PICKET_BADARG);
+    struct picket_acquire_options slots = {.mode = PICKET_SLOT};
+    CHECK(picket_acquire(p, "s", &slots, &l) == PICKET_BADARG);
+    CHECK(picket_fence_claim(p, "r", 0, NULL) == PICKET_BADARG);
+    CHECK_U64(picket_lease(p), 0); /* nothing of this needed a lease */
+    picket_close(p);
+}
+
+TEST(client__statuses_have_outcomes)
+{
+    CHECK(picket_outcome(PICKET_OK) == PICKET_DONE);
+    CHECK(picket_outcome(PICKET_BUSY) == PICKET_NOT_DONE);
+    CHECK(picket_outcome(PICKET_UNKNOWN) == PICKET_OUTCOME_UNKNOWN);
+    CHECK_STR(picket_status_name(PICKET_STALE), "STALE");
+}
