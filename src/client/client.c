@@ -269,6 +269,7 @@ enum picket_status pk_client_ask(struct picket *p, struct pk_command *c,
     enum picket_status s = pk_client_usable(p);
     if (s == PICKET_OK) {
         s = pk_client_call(p, c, pk_client_patience(p), answer);
+        pk_client_absorb(p);
     }
     return s == PICKET_OK ? pk_client_verdict(answer) : s;
 }

@@ -188,6 +188,7 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c, const 
     }
     pthread_mutex_unlock(&p->mutex);
     pk_effects_free(&answer);
+    pk_client_absorb(p);
     if (s != PICKET_OK) {
         free_lock(l);
         return s;
@@ -363,6 +364,7 @@ static enum picket_status finish(struct picket_lock *l, struct pk_command *c)
     }
     pthread_mutex_unlock(&p->mutex);
     pk_effects_free(&answer);
+    pk_client_absorb(p); /* the next in the queue may be another thread of ours */
     return s;
 }
 

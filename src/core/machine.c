@@ -279,10 +279,10 @@ static void leap(struct pk_machine *m, const struct pk_command *c)
     struct pk_node *n = pk_tree_first(&m->leases);
     while (n != NULL) {
         struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_id);
-        n = pk_tree_next(n);
         if (l->end == PK_END_NONE) {
             pk_lease_end(m, l, PK_END_RESTORED);
         }
+        n = pk_tree_next(n); /* only now: the end may forget older ones, but never this one */
     }
 }
 
