@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+# A thin front door: Meson builds (meson.build), tools/ has the longer recipes.
+
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+COMMANDS ?= 10000000
+
+.PHONY: help run build test lint format coverage bench-core fuzz model install setup clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
+		while IFS='#' read -r target text; do printf '  %-12s %s\n' "$$target" "$$text"; done
+
+run: build ## build, then run a small job under a lock
+	@tools/run-demo.sh
+
+build: setup build/build.ninja ## build build/picket and the library
+	@ninja -C build product
+
+build/build.ninja:
+	meson setup build
+
+test: ## run all tests, plain and sanitized; the last line counts them
+	@tools/test.sh
+
+lint: build ## check format, style, layers, and what clang-tidy and shellcheck find
+	@tools/lint.sh
+
+format: ## put C files into the project's format
+	@tools/setup.sh lint
+	@tools/cfiles.sh | xargs -0 clang-format -i
+
+coverage: ## measure what the tests reach in src/core; fails below the floor
+	@tools/coverage.sh
+
+bench-core: build ## measure the lock machine alone
+	@ninja -C build bench_core
+	@build/bench_core
+
+fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh
+
+model: build ## compare machine and model over COMMANDS random commands (10000000)
+	@ninja -C build test/differential
+	@build/test/differential --commands $(COMMANDS)
+
+install: setup build/build.ninja ## install under PREFIX (/usr/local) and DESTDIR
+	@meson configure build -Dprefix=$(PREFIX)
+	@ninja -C build product
+	@meson install -C build --no-rebuild
+
+setup: ## install the packages that building needs (Debian)
+	@tools/setup.sh build
+
+clean: ## remove everything that was built
+	rm -rf build build-asan build-coverage build-fuzz

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""Tests of the real program, as plain functions; TAP on stdout.
+
+    from tap import check, equal, main, test
+
+    @test
+    def run__gives_the_child_a_token(t):
+        done = t.picket("run", "db", "--", "printenv", "PICKET_TOKEN")
+        equal(done.returncode, 0)
+        equal(done.stdout, "1\\n")
+
+    main()
+
+Each test gets a fresh world: a folder of its own (t.dir), a state directory in it
+(PICKET_URL), and a time limit. Whatever it started, however deep or detached, is dead
+before the next test begins. The program under test is $PICKET, or build/picket. Run one
+file by hand: `python3 test/e2e/test_run.py [TEXT]`, where TEXT picks tests by name.
+"""
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+TIMEOUT_S = 30
+PR_SET_CHILD_SUBREAPER = 36
+
+_tests = []
+
+
+class Failed(Exception):
+    """A check that did not hold."""
+
+
+def check(condition, message="not true"):
+    if not condition:
+        raise Failed(message)
+
+
+def equal(got, wanted):
+    if got != wanted:
+        raise Failed(f"got {got!r}, wanted {wanted!r}")
+
+
+def contains(text, part):
+    if part not in text:
+        raise Failed(f"{part!r} is not in {text!r}")
+
+
+def wait_until(condition, seconds=10, what="condition"):
+    """Polls until condition() is true and returns its value; fails after that time."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise Failed(f"{what} did not come true within {seconds} s")
+        time.sleep(0.01)
+
+
+def alive(pid):
+    """True while the process exists and is not a zombie."""
+    stat = _stat(pid)
+    return stat is not None and stat[0] not in "ZX"
+
+
+def stopped(pid):
+    """True while the process is stopped by a signal."""
+    stat = _stat(pid)
+    return stat is not None and stat[0] in "Tt"
+
+
+def test(function=None, *, timeout=TIMEOUT_S):
+    """Makes a function of one argument (a World) a test: @test or @test(timeout=60)."""
+    if function is None:
+        return lambda f: test(f, timeout=timeout)
+    _tests.append((function, timeout))
+    return function
+
+
+class World:
+    """What one test has: a folder, an environment, and ways to start the program."""
+
+    def __init__(self, folder):
+        self.dir = folder
+        self.program = os.path.abspath(os.environ.get("PICKET", "build/picket"))
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("PICKET")}
+        self.env |= {"PICKET_URL": "local:" + self.path("state"), "HOME": folder,
+                     "TMPDIR": folder, "LC_ALL": "C.UTF-8"}
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def picket(self, *args, timeout=None, **options):
+        """Runs the program to its end; the result has returncode, stdout and stderr."""
+        return subprocess.run([self.program, *map(str, args)], timeout=timeout,
+                              **self._options(options), check=False)
+
+    def start(self, *args, **options):
+        """Starts the program and returns its Popen; stdout and stderr are text pipes."""
+        return subprocess.Popen([self.program, *map(str, args)], **self._options(options))
+
+    def write(self, name, text, mode=0o644):
+        """Makes a file in the test's folder and returns its path."""
+        path = self.path(name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def read(self, name):
+        """The text of a file in the test's folder; empty when there is none."""
+        try:
+            with open(self.path(name), encoding="utf-8") as f:
+                return f.read()
+        except FileNotFoundError:
+            return ""
+
+    def _options(self, given):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+                   "stderr": subprocess.PIPE, "text": True, "cwd": self.dir}
+        options |= given
+        options["env"] = self.env | given.get("env", {})
+        if "input" in given:
+            del options["stdin"]
+        return options
+
+
+def _stat(pid):
+    """State letter and parent of a process, or None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+            state, parent = f.read().rpartition(")")[2].split()[:2]
+        return state, int(parent)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _descendants():
+    parents = {}
+    for name in os.listdir("/proc"):
+        stat = _stat(name) if name.isdigit() else None
+        if stat is not None:
+            parents[int(name)] = stat[1]
+    ours = {os.getpid()}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in ours} - ours
+        if not more:
+            return ours - {os.getpid()}
+        ours |= more
+
+
+def _kill_descendants():
+    """Orphans come to us (we are their subreaper), so nothing gets away by detaching."""
+    while True:
+        pids = _descendants()
+        if not pids:
+            return
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0] != 0:
+                pass
+        time.sleep(0.005)
+
+
+def _on_alarm(_signal, _frame):
+    raise Failed("the test took too long")
+
+
+def _run(function, timeout):
+    """None when the test passes, else why it did not."""
+    folder = tempfile.mkdtemp(prefix="picket-test-")
+    try:
+        signal.alarm(timeout)
+        function(World(folder))
+        return None
+    except Failed as e:
+        line = traceback.extract_tb(e.__traceback__)
+        own = [f for f in line if f.filename != __file__]
+        place = own[-1] if own else line[-1]
+        return f"{os.path.basename(place.filename)}:{place.lineno}: {e}"
+    except Exception:  # pylint: disable=broad-except
+        return traceback.format_exc()
+    finally:
+        signal.alarm(0)
+        _kill_descendants()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    """Runs the tests in the order of the file and exits."""
+    sys.stdout.reconfigure(line_buffering=True)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGALRM, _on_alarm)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up, then end
+    text = sys.argv[1] if len(sys.argv) > 1 else ""
+    chosen = [(f, timeout) for f, timeout in _tests if text in f.__name__]
+    failed = 0
+    print(f"1..{len(chosen)}")
+    for number, (function, timeout) in enumerate(chosen, 1):
+        why = _run(function, timeout)
+        for line in (why or "").splitlines():
+            print(f"# {line}")
+        failed += why is not None
+        print(f"{'not ok' if why else 'ok'} {number} - {function.__name__}")
+    sys.exit(1 if failed or not chosen else 0)

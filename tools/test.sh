@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Builds twice, as it ships and under the address and undefined-behaviour sanitizers, runs
+# the tests in both and counts them. The last line is `N passed, N failed`.
+set -eu
+cd "$(dirname "$0")/.."
+tools/setup.sh test
+
+# Configures folder $1 with the rest as meson's options, unless it is configured already.
+configure() {
+    rm -f "$1/meson-logs/testlog.json"
+    [ -f "$1/build.ninja" ] || meson setup "$@"
+}
+
+echo '== as it ships (build)'
+plain=0
+{ configure build && meson test -C build; } || plain=$?
+
+echo '== sanitized (build-asan)'
+sanitized=0
+{
+    CC=clang configure build-asan \
+        -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 &&
+        meson test -C build-asan --no-suite lint --timeout-multiplier 3
+} || sanitized=$?
+
+exec python3 tools/tally.py "build:$plain" "build-asan:$sanitized"
