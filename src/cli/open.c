@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/errors.h"
+#include "core/door.h"
+
+int pk_cli_open(const struct pk_common *c, const struct picket_options *o,
+                struct picket **out)
+{
+    enum picket_status s = picket_open(c->url, o, out);
+    return s == PICKET_OK ? 0 : pk_errors_status(s);
+}
+
+char *pk_cli_url(const struct pk_common *c)
+{
+    static const char scheme[] = "local:";
+    const char *url = c->url != NULL ? c->url : getenv("PICKET_URL");
+    char *absolute = NULL;
+    if (url == NULL || url[0] == '\0') {
+        url = scheme;
+    }
+    const char *dir = url + strlen(scheme);
+    bool local = strncmp(url, scheme, strlen(scheme)) == 0;
+    if (local && dir[0] != '\0' && dir[0] != '/') {
+        char *here = getcwd(NULL, 0);
+        if (here != NULL) {
+            PK_ASSERT(asprintf(&absolute, "%s%s/%s", scheme, here, dir) >= 0);
+            free(here);
+            return absolute;
+        }
+    }
+    absolute = strdup(url);
+    PK_ASSERT(absolute != NULL);
+    return absolute;
+}
+
+int pk_cli_give_up(struct picket *p, enum picket_status s)
+{
+    int code = pk_errors_status(s);
+    picket_close(p);
+    return code;
+}
