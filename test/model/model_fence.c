@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* The model's fences (F1 to F5). */
+#include "model_state.h"
+
+#include <stdlib.h>
+
+static struct model_fence *fence_named(const struct model *m, struct pk_bytes name)
+{
+    for (size_t i = 0; i < m->n_fences; i++) {
+        if (text_is(m->fences[i].name, name)) {
+            return &m->fences[i];
+        }
+    }
+    return NULL;
+}
+
+/* Names the first limit that accepting the command would pass, or NULL. */
+static const char *limit_passed(const struct model *m, const struct pk_command *c,
+                                const struct model_fence *f)
+{
+    uint64_t more = f == NULL ? c->name.len : 0;
+    uint64_t less = 0;
+    if (c->verb == PK_FENCE_SET) {
+        if (c->value.len > m->limits.value_bytes) {
+            return "value_bytes";
+        }
+        more += c->value.len;
+        less = f == NULL ? 0 : f->value.len;
+    }
+    if (f == NULL && m->n_fences + 1 > m->limits.fences) {
+        return "fences";
+    }
+    return grows_past_store(m, more, less) ? "stored_bytes" : NULL;
+}
+
+static struct model_fence *create(struct model *m, struct pk_bytes name)
+{
+    m->fences = realloc(m->fences, (m->n_fences + 1) * sizeof *m->fences);
+    if (m->fences == NULL) {
+        abort();
+    }
+    struct model_fence *f = &m->fences[m->n_fences++];
+    *f = (struct model_fence){.name = text_from(name), .value = text_from(pk_text(""))};
+    return f;
+}
+
+static void raise_to(struct model *m, struct model_fence *f, uint64_t token)
+{
+    if (token > f->token) {
+        f->token = token;
+        f->request = 0;
+        struct pk_effect e = {
+            .kind = PK_EV_FENCE_RAISED, .name = bytes_of(f->name), .token = token};
+        pk_effects_add(&m->events, &e);
+    }
+}
+
+static void set_value(struct model *m, struct model_fence *f, const struct pk_command *c)
+{
+    free(f->value.data);
+    f->value = text_from(c->value);
+    f->request = c->request != 0 ? c->request : f->request;
+    struct pk_effect e = {.kind = PK_EV_FENCE_SET,
+                          .name = bytes_of(f->name),
+                          .token = f->token,
+                          .value = bytes_of(f->value)};
+    pk_effects_add(&m->events, &e);
+}
+
+/* CHECK and a GET without a token: they look and change nothing (F2, F4). */
+static void look(const struct model_fence *f, const struct pk_command *c,
+                 struct pk_effect *reply)
+{
+    reply->token = f == NULL ? 0 : f->token;
+    if (c->verb == PK_FENCE_CHECK) {
+        bool lower = f != NULL && c->token < f->token;
+        bool equal = f != NULL && c->token == f->token;
+        reply->status = equal ? PK_OK : lower ? PK_STALE : PK_UNCLAIMED;
+    } else if (f == NULL) {
+        reply->status = PK_NOTFOUND;
+    } else {
+        reply->value = bytes_of(f->value);
+    }
+}
+
+void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *reply)
+{
+    struct model_fence *f = fence_named(m, c->name);
+    if (c->verb == PK_FENCE_CHECK || c->token == 0) {
+        look(f, c, reply);
+        return;
+    }
+    if (f != NULL && c->token < f->token) {
+        reply->status = PK_STALE;
+        reply->token = f->token;
+        return;
+    }
+    if (c->verb == PK_FENCE_SET && f != NULL && c->token == f->token && c->request != 0 &&
+        c->request <= f->request) {
+        reply->status = c->request == f->request ? PK_OK : PK_TOOOLD;
+        reply->token = f->token;
+        return;
+    }
+    const char *limit = limit_passed(m, c, f);
+    if (limit != NULL) {
+        reply->status = PK_LIMIT;
+        reply->why = pk_text(limit);
+        return;
+    }
+    if (f == NULL) {
+        f = create(m, c->name);
+    }
+    raise_to(m, f, c->token);
+    if (c->verb == PK_FENCE_SET) {
+        set_value(m, f, c);
+    }
+    reply->token = f->token;
+    if (c->verb == PK_FENCE_GET) {
+        reply->value = bytes_of(f->value);
+    }
+}

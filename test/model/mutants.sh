@@ -1,0 +1,184 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Proves that the differential test sees: plants one mistake at a time into a copy of
+# src/core, builds the test against it and wants it to fail.
+#
+#     test/model/mutants.sh [TEXT]     only the mutants whose name contains TEXT
+#
+# TAP on stdout. A mutant whose text is no longer in the source fails too, so that the
+# list can't rot. Takes half a minute.
+set -eu
+cd "$(dirname "$0")/../.."
+only=${1:-}
+cc=${CC:-cc}
+commands=300000
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+count=0
+failed=0
+
+compile() { # compile SOURCE OBJECT
+    "$cc" -std=c11 -O1 -D_GNU_SOURCE -I"$work/src" -Isrc -Itest/model -c "$1" -o "$2"
+}
+
+link_and_run() { # link_and_run: the test's own exit code; its output in $work/log
+    "$cc" "$work"/*.o -o "$work/differential"
+    "$work/differential" --commands "$commands" --shrink 0 >"$work/log" 2>&1
+}
+
+result() { # result OK NAME TEXT
+    count=$((count + 1))
+    if [ "$1" = yes ]; then
+        echo "ok $count - $2: $3"
+    else
+        failed=$((failed + 1))
+        echo "not ok $count - $2: $3"
+    fi
+}
+
+# Replaces OLD, which must be there exactly once, by NEW.
+patch_text() { # patch_text FILE OLD NEW
+    OLD=$2 NEW=$3 awk '
+        BEGIN { old = ENVIRON["OLD"]; new = ENVIRON["NEW"] }
+        {
+            i = index($0, old)
+            if (i > 0) {
+                rest = substr($0, i + length(old))
+                found += index(rest, old) > 0 ? 2 : 1
+                $0 = substr($0, 1, i - 1) new rest
+            }
+            print
+        }
+        END { exit found != 1 }' "src/core/$1" >"$work/src/core/$1"
+}
+
+mutant() { # mutant NAME FILE OLD NEW
+    case $1 in
+    *"$only"*) ;;
+    *) return 0 ;;
+    esac
+    object="$work/$(basename "$2" .c).o"
+    if ! patch_text "$2" "$3" "$4"; then
+        result no "$1" "its text is not in src/core/$2 exactly once: $3"
+    elif ! compile "$work/src/core/$2" "$object"; then
+        result no "$1" "does not compile"
+    elif link_and_run; then
+        result no "$1" "NOT SEEN in $commands commands"
+    else
+        how=$(sed -n 's/^# seed.*step/step/p; s/^# died in.*/the machine stopped/p' \
+            "$work/log" | head -n 1)
+        result yes "$1" "${how:-failed}"
+    fi
+    cp "src/core/$2" "$work/src/core/$2"
+    compile "src/core/$2" "$object"
+}
+
+mkdir -p "$work/src/core"
+cp src/core/* "$work/src/core/"
+for source in src/core/*.c src/host/door.c test/model/*.c; do
+    [ "$source" = test/model/interleave.c ] ||
+        compile "$source" "$work/$(basename "$source" .c).o"
+done
+if link_and_run; then
+    result yes unchanged "passes"
+else
+    result no unchanged "fails: the mutants would prove nothing"
+    cat "$work/log"
+fi
+
+# Granting (G, P1, P7)
+mutant shared_beside_exclusive lock.c \
+    '(mode == PK_SHARED && oldest_hold(l)->mode == PK_SHARED)' 'mode == PK_SHARED'
+mutant one_slot_too_many lock.c \
+    'return l->n_holds < l->slots;' 'return l->n_holds <= l->slots;'
+mutant grant_while_closed lock.c 'if (l->closed != NULL) {' 'if (false) {'
+mutant barge_past_waiters lock.c '(l->n_waits > 0 || !compatible(' '(!compatible('
+mutant set_passes_other_queue lock.c 'if (!first || !compatible(' 'if (!compatible('
+mutant mismatch_kind_only lock.c 'if (claimed && l->slots != c->parts[i].slots) {' \
+    'if (claimed && (l->slots == 0) != (c->parts[i].slots == 0)) {'
+mutant smallest_place_of_a_set lock.c \
+    'claim->place = place > claim->place ? place' \
+    'claim->place = claim->place == 0 ? place'
+mutant max_hold_lost_by_waiting lock.c 'if (c->max_hold_ms != 0) {' \
+    'if (c->max_hold_ms != 0 && c->place == 0) {'
+mutant since_kept_from_queueing lock.c 'c->since_ms = m->clock;' ';'
+
+# Tokens (P2)
+mutant set_reuses_token lock.c 'c->token = ++m->last_token;' \
+    'c->token = c->n_parts > 1 && m->last_token > 0 ? m->last_token : ++m->last_token;'
+mutant leap_too_short machine.c \
+    'm->last_token += PK_TOKEN_LEAP;' 'm->last_token += 1 << 20;'
+
+# Waking (W, P9)
+mutant set_grant_wakes_nobody lock.c '        touch(m, c->parts[i].lock);' ''
+mutant opened_lock_wakes_nobody lock.c '    touch(m, l);' ''
+mutant end_wakes_nobody lock.c '        touch(m, p->lock);' ''
+
+# Time (S2)
+mutant due_means_past machine.c '->at <= m->clock' '->at < m->clock'
+mutant clock_goes_back machine.c 'if (stamp > m->clock) {' 'if (stamp != 0) {'
+mutant claims_before_leases machine.c \
+    'return a->kind < b->kind ? -1 : 1;' 'return a->kind > b->kind ? -1 : 1;'
+mutant woken_before_all_ended machine.c \
+    '        first = pk_tree_first(&m->timers);' \
+    '        pk_locks_settle(m); first = pk_tree_first(&m->timers);'
+mutant renewal_never_shortens lease.c \
+    'if (c->ttl_ms != 0) {' 'if (c->ttl_ms > l->ttl_ms) {'
+
+# Ending (E)
+mutant no_delay_after_overheld lock.c 'why == PK_END_OVERHELD ||' ''
+mutant delay_after_release lock.c \
+    'return why == PK_END_EXPIRED ||' \
+    'return why == PK_END_RELEASED || why == PK_END_EXPIRED ||'
+mutant shorter_delay_wins lock.c \
+    'else if (l->closed->at < until)' 'else if (l->closed->at != until)'
+mutant waiter_closes_lock lock.c \
+    'if (held && c->lock_delay_ms != 0' 'if (c->lock_delay_ms != 0'
+mutant release_by_anybody lock.c '|| (*claim)->lease != *l' ''
+mutant break_does_not_say_who lock.c '.by = c->principal, ' ''
+mutant one_ended_lease_less lease.c \
+    'while (m->n_ended > m->limits.ended)' \
+    'while (m->n_ended > 1 && m->n_ended >= m->limits.ended)'
+
+# Repeats (R, P8)
+mutant timeout_not_remembered lock.c 'if (c->lease->end == PK_END_NONE) {' \
+    'if (c->lease->end == PK_END_NONE && e->why != PK_END_TIMED_OUT) {'
+mutant timeout_told_as_cancelled lock.c \
+    '? PK_TIMEOUT : PK_CANCELLED' '? PK_CANCELLED : PK_CANCELLED'
+mutant overtaken_acquire_runs lock.c \
+    'c->target > l->forgotten &&' 'c->target <= l->forgotten &&'
+mutant refusals_not_remembered lock.c \
+    '    pk_lease_remember(m, l, c->request, c->verb, s, 0);' \
+    '    (void)m; (void)l; (void)c; (void)s;'
+mutant forgotten_goes_down machine.c \
+    '*forgotten = oldest > *forgotten ? oldest : *forgotten;' '*forgotten = oldest;'
+mutant too_old_off_by_one lease.c 'c->request <= l->forgotten' 'c->request < l->forgotten'
+mutant id_of_another_verb_runs lease.c '(a != NULL && a->verb != c->verb) ||' ''
+
+# Fences (F, P6)
+mutant fence_one_too_low fence.c \
+    'if (c->token < token_of(f)) {' 'if (c->token + 1 < token_of(f)) {'
+mutant raise_keeps_request fence.c '        f->request = 0;' ''
+mutant late_copy_undoes_write fence.c \
+    'c->request <= f->request' 'c->request == f->request'
+
+# Limits (P10)
+mutant waits_not_counted lock.c \
+    'if (l->n_holds + l->n_waits >= m->limits.lease_claims)' \
+    'if (l->n_holds >= m->limits.lease_claims)'
+mutant queue_one_longer lock.c \
+    'lock->n_waits >= m->limits.lock_waiters' 'lock->n_waits > m->limits.lock_waiters'
+
+# Reading and snapshots (Q)
+mutant cursor_included lock.c \
+    'order_name(&c->cursor, n) == 0' 'order_name(&c->cursor, n) < 0'
+mutant snapshot_loses_place snapshot.c \
+    'pk_write_uint(w, c->place);' 'pk_write_uint(w, 0);'
+mutant snapshot_loses_forgotten snapshot.c \
+    'pk_write_uint(w, l->forgotten);' 'pk_write_uint(w, 0);'
+mutant restored_closing_id_kept_not snapshot.c \
+    'pk_timer_new(m, PK_TIMER_LOCK, id, l, until)' \
+    'pk_timer_new(m, PK_TIMER_LOCK, m->next_seq++, l, until)'
+
+echo "1..$count"
+[ "$failed" -eq 0 ]

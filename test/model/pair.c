@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+#include "pair.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/door.h"
+#include "show.h"
+
+void pair_start(struct pair *p)
+{
+    *p = (struct pair){.machine = pk_machine_new(), .model = model_new()};
+}
+
+void pair_end(struct pair *p)
+{
+    pk_machine_free(p->machine);
+    model_free(p->model);
+    watch_free(&p->watch);
+    pk_effects_free(&p->from_machine);
+    pk_effects_free(&p->from_model);
+}
+
+static bool say(struct pair *p, const char *what, const char *detail)
+{
+    snprintf(p->wrong, sizeof p->wrong, "%s: %s", what, detail);
+    return false;
+}
+
+static bool same_u64(struct pair *p, const char *what, uint64_t machine, uint64_t model)
+{
+    if (machine == model) {
+        return true;
+    }
+    snprintf(p->wrong, sizeof p->wrong, "%s: machine %" PRIu64 ", model %" PRIu64, what,
+             machine, model);
+    return false;
+}
+
+/* Through the bytes and back; the block is exactly as long as it says. */
+static bool step_machine(struct pair *p, const struct pk_command *c)
+{
+    struct pk_command decoded;
+    size_t size = pk_command_size(c);
+    unsigned char *bytes = malloc(size);
+    if (bytes == NULL) {
+        abort();
+    }
+    bool good = pk_command_encode(c, bytes) == size &&
+                pk_command_decode(bytes, size, &decoded) == size;
+    const char *field = good ? command_difference(c, &decoded) : "not decoded";
+    if (field == NULL) {
+        pk_machine_step(p->machine, &decoded, &p->from_machine);
+    }
+    free(bytes);
+    return field == NULL || say(p, "the command changes on its way through bytes", field);
+}
+
+static bool same_effects(struct pair *p)
+{
+    uint32_t count = p->from_machine.count;
+    if (count > p->from_model.count) {
+        count = p->from_model.count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct pk_effect *ours = &p->from_machine.list[i];
+        const char *field = effect_difference(ours, &p->from_model.list[i]);
+        if (field != NULL) {
+            snprintf(p->wrong, sizeof p->wrong, "effect %" PRIu32 " (%s) differs in %s",
+                     i, pk_effect_name(ours->kind), field);
+            return false;
+        }
+    }
+    return same_u64(p, "number of effects", p->from_machine.count, p->from_model.count);
+}
+
+/* What machine.h tells beside the effects. */
+static bool same_state(struct pair *p, const struct pk_command *c)
+{
+    struct pk_stats a = pk_machine_stats(p->machine);
+    struct pk_stats b = model_stats(p->model);
+    uint64_t deadline = pk_machine_next_deadline(p->machine);
+    bool same =
+        same_u64(p, "clock", pk_machine_clock(p->machine), model_clock(p->model)) &&
+        same_u64(p, "next deadline", deadline, model_next_deadline(p->model)) &&
+        same_u64(p, "last token", pk_machine_last_token(p->machine),
+                 model_last_token(p->model)) &&
+        same_u64(p, "leases", a.leases, b.leases) &&
+        same_u64(p, "locks", a.locks, b.locks) &&
+        same_u64(p, "holds", a.holds, b.holds) &&
+        same_u64(p, "waits", a.waits, b.waits) &&
+        same_u64(p, "fences", a.fences, b.fences) &&
+        same_u64(p, "stored bytes", a.stored_bytes, b.stored_bytes);
+    if (same && c->lease != 0) {
+        same = same_u64(p, "lease end", pk_machine_lease_end(p->machine, c->lease),
+                        model_lease_end(p->model, c->lease));
+    }
+    if (same && c->lease != 0 && c->request != 0) {
+        uint64_t t = 0;
+        uint64_t u = 0;
+        same =
+            same_u64(p, "claim", pk_machine_claim(p->machine, c->lease, c->request, &t),
+                     model_claim(p->model, c->lease, c->request, &u)) &&
+            same_u64(p, "claim's token", t, u);
+    }
+    return same;
+}
+
+bool pair_step(struct pair *p, const struct pk_command *c)
+{
+    pk_effects_reset(&p->from_machine);
+    pk_effects_reset(&p->from_model);
+    p->wrong[0] = '\0';
+    if (!step_machine(p, c)) {
+        return false;
+    }
+    model_step(p->model, c, &p->from_model);
+    const char *broken = pk_machine_check(p->machine);
+    if (broken != NULL) {
+        return say(p, "invariant", broken);
+    }
+    if (c->verb == PK_LOCK_ACQUIRE && c->request == 0) {
+        p->watch.blind_to_queues = true;
+        p->watch.waits.count = 0;
+    }
+    broken = watch_step(&p->watch, c, &p->from_machine);
+    if (broken != NULL) {
+        return say(p, "promise", broken);
+    }
+    return same_effects(p) && same_state(p, c);
+}
+
+bool pair_restore(struct pair *p)
+{
+    unsigned char *first = NULL;
+    unsigned char *second = NULL;
+    size_t len = pk_machine_snapshot(p->machine, &first);
+    struct pk_machine *restored = pk_machine_restore(first, len);
+    bool good = restored != NULL || say(p, "snapshot", "its own bytes are refused");
+    if (restored != NULL) {
+        size_t again = pk_machine_snapshot(restored, &second);
+        if (again != len || memcmp(first, second, len) != 0) {
+            good = say(p, "snapshot", "a restored machine has other bytes");
+        } else if (pk_machine_digest(restored) != pk_machine_digest(p->machine)) {
+            good = say(p, "snapshot", "a restored machine has another digest");
+        } else if (pk_machine_check(restored) != NULL) {
+            good = say(p, "restored machine", pk_machine_check(restored));
+        }
+        pk_machine_free(p->machine);
+        p->machine = restored;
+    }
+    pk_door_resize(first, 0);
+    pk_door_resize(second, 0);
+    return good;
+}
