@@ -4,8 +4,9 @@
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 COMMANDS ?= 10000000
+TIMES ?= 10000
 
-.PHONY: help run build test lint format coverage bench-core fuzz model install setup clean
+.PHONY: help run build test lint format coverage bench-core contend fuzz model install setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -36,6 +37,10 @@ coverage: ## measure what the tests reach in src/core; fails below the floor
 bench-core: build ## measure the lock machine alone
 	@ninja -C build bench_core
 	@build/bench_core
+
+contend: build ## 8 processes on one local lock, TIMES (10000) grants
+	@ninja -C build test/contend
+	@build/test/contend 8 $(TIMES)
 
 fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Many processes, one lock: contend URL [PROCESSES [TIMES]]
+ * Many processes, one lock: contend [PROCESSES [TIMES [URL]]]
  *
+ * Without a URL the store is an embedded one in a temporary directory.
  * Each process opens the store by itself and takes the lock TIMES / PROCESSES times. In shared
  * memory, which the lock is meant to protect, it looks whether anybody else is inside (P1), adds to
  * a counter without any atomicity, so that a lost update would show, and compares its token with
@@ -69,29 +70,23 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-int main(int argc, char **argv)
+/* Runs the processes to their end and returns how long that took. */
+static double run(const char *url, struct shared *s, unsigned processes, unsigned times)
 {
-    unsigned processes = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 8;
-    unsigned times = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 10000;
-    if (argc < 2 || processes == 0 || processes > 256 || times < processes) {
-        fprintf(stderr, "usage: contend URL [PROCESSES [TIMES]]\n");
-        return 2;
-    }
-    struct shared *s =
-        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (s == MAP_FAILED) {
-        return 2;
-    }
     double began = seconds();
     for (unsigned i = 0; i < processes; i++) {
         if (fork() == 0) {
-            contend(argv[1], s, times / processes);
+            contend(url, s, times / processes);
             _exit(0);
         }
     }
     while (wait(NULL) > 0) {
     }
-    double took = seconds() - began;
+    return seconds() - began;
+}
+
+static int report(const struct shared *s, unsigned processes, unsigned times, double took)
+{
     unsigned grants = times / processes * processes;
     printf("# %u processes, %u grants in %.1f s (%.0f/s), last token %llu\n", processes, grants,
            took, grants / took, (unsigned long long)s->last_token);
@@ -103,4 +98,30 @@ int main(int argc, char **argv)
            (unsigned long long)s->counter, grants);
     printf("%s 4 - %u calls failed\n", s->failures == 0 ? "ok" : "not ok", s->failures);
     return s->double_holds + s->out_of_order + s->failures != 0 || s->counter != grants;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned processes = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 8;
+    unsigned times = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 10000;
+    if (processes == 0 || processes > 256 || times < processes) {
+        fprintf(stderr, "usage: contend [PROCESSES [TIMES [URL]]]\n");
+        return 2;
+    }
+    struct shared *s =
+        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char url[4096] = "", remove[4200];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(url, sizeof url, "local:%s/picket-contend-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    if (s == MAP_FAILED || (argc <= 3 && mkdtemp(url + 6) == NULL)) {
+        perror("contend");
+        return 2;
+    }
+    int failed =
+        report(s, processes, times, run(argc > 3 ? argv[3] : url, s, processes, times));
+    if (argc <= 3) {
+        snprintf(remove, sizeof remove, "rm -rf '%s'", url + 6);
+        failed |= system(remove);
+    }
+    return failed;
 }
