@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock machine alone: steps per second and bytes per hold, at growing numbers of holds.
+ * The lock machine alone: steps per second and bytes per hold, at growing numbers of
+ * holds.
  *
- * Memory is what the allocator handed out (mallinfo2), its own rounding included. Leases are there
- * before the first hold, so they are not part of a hold's price; neither is the name.
+ * Memory is what the allocator handed out (mallinfo2), its own rounding included. Leases
+ * are there before the first hold, so they are not part of a hold's price; neither is the
+ * name.
  */
 #include <malloc.h>
 #include <stdio.h>
@@ -63,12 +65,12 @@ static void acquire(struct bench *b, uint64_t i)
 {
     char name[32];
     uint64_t lease = i / PER_LEASE;
-    struct pk_command c = {.verb = PK_LOCK_ACQUIRE,
-                           .lease = lease + 1,
-                           .request = ++b->requests[lease],
-                           .parts = {{.name = name_of(i, name, sizeof name),
-                                      .mode = PK_EXCLUSIVE}},
-                           .n_parts = 1};
+    struct pk_command c = {
+        .verb = PK_LOCK_ACQUIRE,
+        .lease = lease + 1,
+        .request = ++b->requests[lease],
+        .parts = {{.name = name_of(i, name, sizeof name), .mode = PK_EXCLUSIVE}},
+        .n_parts = 1};
     b->tokens[i] = step(b, &c);
 }
 
@@ -141,7 +143,8 @@ static void run(uint64_t holds)
 int main(void)
 {
     static const uint64_t sizes[] = {1000, 100000, 1000000};
-    printf("    holds   acquires/s  release+acquire/s     renews/s  bytes per hold  snapshot\n");
+    printf("    holds   acquires/s  release+acquire/s     renews/s  bytes per hold  "
+           "snapshot\n");
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         run(sizes[i]);
     }

@@ -4,26 +4,28 @@
  *
  * WHAT YOU MAY NOT ASSUME
  *
- *  - That you still hold a lock because you held it a moment ago. A lock is a lease: a timer
- *    elsewhere decides when you lose it. Ask picket_checkpoint() before each side effect, poll
- *    picket_loss_fd(), and give the token to the resource you protect.
- *  - That a checkpoint makes the next instruction safe. Your process can be paused right after it,
- *    for as long as it likes. Only the resource can refuse a late write: it must remember the
- *    highest token it has seen and refuse lower ones (the fence calls below do that).
- *  - That an error means "nothing happened". Every status has an outcome: not done, done, or
- *    unknown. After "unknown", ask again or repeat; a repeat never takes effect twice.
- *  - That fork() carries a handle over. In the child, calls on it answer PICKET_FORKED and closing
- *    it only frees memory; the lock stays with the parent.
+ *  - That you still hold a lock because you held it a moment ago. A lock is a lease: a
+ *    timer elsewhere decides when you lose it. Ask picket_checkpoint() before each side
+ *    effect, poll picket_loss_fd(), and give the token to the resource you protect.
+ *  - That a checkpoint makes the next instruction safe. Your process can be paused right
+ *    after it, for as long as it likes. Only the resource can refuse a late write: it
+ *    must remember the highest token it has seen and refuse lower ones (the fence calls
+ *    below do that).
+ *  - That an error means "nothing happened". Every status has an outcome: not done, done,
+ *    or unknown. After "unknown", ask again or repeat; a repeat never takes effect twice.
+ *  - That fork() carries a handle over. In the child, calls on it answer PICKET_FORKED
+ *    and closing it does nothing; the lock stays with the parent.
  *  - That a token says anything but order. Tokens only grow; they are not consecutive.
  *
  * CONVENTIONS
  *
- *  - Calls return enum picket_status, PICKET_OK being 0. Results go through out-pointers, which are
- *    written on PICKET_OK only. picket_last_error() has one sentence about the last call of this
- *    thread that failed.
- *  - A handle belongs to whoever holds it, not to a thread: any thread may use it, several at a
- *    time, except that closing it must be the last use.
- *  - Durations are milliseconds. Names are 1 to 255 bytes of printable UTF-8, '/' for hierarchy.
+ *  - Calls return enum picket_status, PICKET_OK being 0. Results go through out-pointers,
+ *    which are written on PICKET_OK only. picket_last_error() has one sentence about the
+ *    last call of this thread that failed.
+ *  - A handle belongs to whoever holds it, not to a thread: any thread may use it,
+ *    several at a time, except that closing it must be the last use.
+ *  - Durations are milliseconds. Names are 1 to 255 bytes of printable UTF-8, '/' for
+ *    hierarchy.
  *  - Options may be NULL, or a zeroed struct with the fields set that you care about.
  *
  *     struct picket *p;
@@ -58,26 +60,26 @@ extern "C" {
 /* ---- statuses ---- */
 
 /*  X(name, outcome, what it means) */
-#define PICKET_STATUSES(X)                                                                         \
-    X(OK, DONE, "done")                                                                            \
-    X(BUSY, NOT_DONE, "held by somebody else")                                                     \
-    X(TIMEOUT, NOT_DONE, "not granted within the time allowed")                                    \
-    X(CANCELLED, NOT_DONE, "the wait was cancelled")                                               \
-    X(LOST, NOT_DONE, "the lease has ended, and everything on it")                                 \
-    X(AT_RISK, NOT_DONE, "what is left of the lease does not cover the step")                      \
-    X(NOTHELD, NOT_DONE, "that lock is not held with that token")                                  \
-    X(STALE, NOT_DONE, "a higher token has been here before")                                      \
-    X(UNCLAIMED, NOT_DONE, "this token has not claimed the resource yet; claim first")             \
-    X(MISMATCH, NOT_DONE, "the lock is in use as another kind or with other slots")                \
-    X(TOOOLD, NOT_DONE, "a request id below those still remembered")                               \
-    X(NOTFOUND, NOT_DONE, "there is no such thing")                                                \
-    X(LIMIT, NOT_DONE, "a configured limit is reached")                                            \
-    X(DENIED, NOT_DONE, "not allowed")                                                             \
-    X(BADARG, NOT_DONE, "not a valid argument")                                                    \
-    X(UNSUPPORTED, NOT_DONE, "this store can't do that")                                           \
-    X(UNREACHABLE, NOT_DONE, "the store can't be reached or is not ready")                         \
-    X(STORE, NOT_DONE, "the store refuses: full, damaged, or of another version")                  \
-    X(FORKED, NOT_DONE, "the handle belongs to the parent process")                                \
+#define PICKET_STATUSES(X)                                                               \
+    X(OK, DONE, "done")                                                                  \
+    X(BUSY, NOT_DONE, "held by somebody else")                                           \
+    X(TIMEOUT, NOT_DONE, "not granted within the time allowed")                          \
+    X(CANCELLED, NOT_DONE, "the wait was cancelled")                                     \
+    X(LOST, NOT_DONE, "the lease has ended, and everything on it")                       \
+    X(AT_RISK, NOT_DONE, "what is left of the lease does not cover the step")            \
+    X(NOTHELD, NOT_DONE, "that lock is not held with that token")                        \
+    X(STALE, NOT_DONE, "a higher token has been here before")                            \
+    X(UNCLAIMED, NOT_DONE, "this token has not claimed the resource yet; claim first")   \
+    X(MISMATCH, NOT_DONE, "the lock is in use as another kind or with other slots")      \
+    X(TOOOLD, NOT_DONE, "a request id below those still remembered")                     \
+    X(NOTFOUND, NOT_DONE, "there is no such thing")                                      \
+    X(LIMIT, NOT_DONE, "a configured limit is reached")                                  \
+    X(DENIED, NOT_DONE, "not allowed")                                                   \
+    X(BADARG, NOT_DONE, "not a valid argument")                                          \
+    X(UNSUPPORTED, NOT_DONE, "this store can't do that")                                 \
+    X(UNREACHABLE, NOT_DONE, "the store can't be reached or is not ready")               \
+    X(STORE, NOT_DONE, "the store refuses: full, damaged, or of another version")        \
+    X(FORKED, NOT_DONE, "the handle belongs to the parent process")                      \
     X(UNKNOWN, UNKNOWN, "the request may or may not have taken effect")
 
 enum picket_status {
@@ -90,7 +92,7 @@ enum picket_status {
 enum picket_outcome { PICKET_NOT_DONE, PICKET_DONE, PICKET_OUTCOME_UNKNOWN };
 
 PICKET_API const char *picket_status_name(enum picket_status s); /* "BUSY" */
-PICKET_API const char *picket_status_text(enum picket_status s); /* "held by somebody else" */
+PICKET_API const char *picket_status_text(enum picket_status s);
 PICKET_API enum picket_outcome picket_outcome(enum picket_status s);
 /* One sentence about this thread's last failed call: what is wrong and what to do. */
 PICKET_API const char *picket_last_error(void);
@@ -101,31 +103,35 @@ PICKET_API const char *picket_version(void);
 struct picket;
 
 struct picket_options {
-    uint32_t ttl_ms;     /* of the lease; 0: 10 s. From 50 ms to 24 h */
-    uint32_t grace_ms;   /* after the lease's safe time a handle is suspended, not yet lost, for
-                            that long; 0: none */
-    uint32_t margin_ms;  /* how long before the lease's end it counts as over; 0: 2 % + 50 ms.
-                            Less than the default is raised to it */
-    const char *note;    /* shown to others beside host, pid, user and command */
-    const char *require; /* "correctness" or "efficiency": refuse stores that promise less */
+    /* Of the lease, from 50 ms to 24 h; 0: 10 s. */
+    uint32_t ttl_ms;
+    /* After the lease's safe time a handle is suspended, not yet lost, for that long. */
+    uint32_t grace_ms;
+    /* How long before the lease's end it counts as over; less than the default, 2 % of
+     * the TTL + 50 ms, is raised to it. */
+    uint32_t margin_ms;
+    /* Shown to others beside host, pid, user and command. */
+    const char *note;
+    /* "correctness" or "efficiency": refuse stores that promise less. */
+    const char *require;
 };
 
-/* Opens the store at `url`; NULL: $PICKET_URL, else "local:". The lease is opened by the first
- * acquire, so that a client which only looks costs the store nothing.
- *   local:          this machine, no server: $XDG_STATE_HOME/picket, /var/lib/picket for root
- *   local:DIR       the same, state in DIR */
-PICKET_CHECKED enum picket_status picket_open(const char *url, const struct picket_options *o,
-                                              struct picket **out);
-/* Closes the lease, so that all its locks are released at once, and frees the client with the
- * lock handles that are still open. NULL is fine. */
+/* Opens the store at `url`; NULL: $PICKET_URL, else "local:". The lease is opened by the
+ * first acquire, so that a client which only looks costs the store nothing.
+ *   local:      this machine, no server: $XDG_STATE_HOME/picket; /var/lib/picket for root
+ *   local:DIR   the same, with its state in DIR */
+PICKET_CHECKED enum picket_status
+picket_open(const char *url, const struct picket_options *o, struct picket **out);
+/* Closes the lease, so that all its locks are released at once, and frees the client with
+ * the lock handles that are still open. NULL is fine. */
 PICKET_API void picket_close(struct picket *p);
 
 /* Renews now, and lets the lease have this TTL from now on (0: as before). */
 PICKET_CHECKED enum picket_status picket_extend(struct picket *p, uint32_t ttl_ms);
 /* The id of the client's lease; 0: not opened yet. */
 PICKET_API uint64_t picket_lease(const struct picket *p);
-/* Stops renewing and forgets the lease without closing it: it lives on until its TTL is over,
- * for a later process to renew or close by its id. Lock handles become *lost* here. */
+/* Stops renewing and forgets the lease without closing it: it lives on until its TTL is
+ * over, for a later process to renew or close by its id. Lock handles become *lost*. */
 PICKET_API void picket_detach(struct picket *p);
 
 /* What the store declares of itself. */
@@ -152,9 +158,9 @@ enum picket_mode { PICKET_EXCLUSIVE = 0, PICKET_SHARED = 1, PICKET_SLOT = 2 };
 
 struct picket_acquire_options {
     enum picket_mode mode;
-    uint32_t slots;         /* for PICKET_SLOT: how many holders the semaphore has room for */
+    uint32_t slots;         /* for PICKET_SLOT: how many holders it has room for */
     int64_t wait_ms;        /* 0: try; PICKET_FOREVER; else at most that long */
-    uint64_t max_hold_ms;   /* the service ends the hold after that, renewals or not; 0: never */
+    uint64_t max_hold_ms;   /* the hold ends after that, renewals or not; 0: never */
     uint32_t lock_delay_ms; /* after an unclean end the lock stays closed that long */
     const void *value;      /* election: what observers read, e.g. the leader's address */
     size_t value_len;
@@ -176,28 +182,28 @@ struct picket_want {
     uint32_t slots;
 };
 
-/* All of `n` locks or none, in one step, with one token: no deadlock, whatever the order of names.
- * mode and slots of the options are not used. */
-PICKET_CHECKED enum picket_status picket_acquire_set(struct picket *p,
-                                                     const struct picket_want *wants, size_t n,
-                                                     const struct picket_acquire_options *o,
-                                                     struct picket_lock **out);
+/* All of `n` locks or none, in one step, with one token: no deadlock, whatever the order
+ * of names. mode and slots of the options are not used. */
+PICKET_CHECKED enum picket_status
+picket_acquire_set(struct picket *p, const struct picket_want *wants, size_t n,
+                   const struct picket_acquire_options *o, struct picket_lock **out);
 
-/* The same in two halves, for event loops and for cancelling: enqueue returns at once, with a
- * handle that is waiting or held (BUSY with wait_ms 0); wait blocks until it is held (OK) or
- * refused (TIMEOUT, CANCELLED, LOST...), at most timeout_ms (-1: no limit of its own; TIMEOUT leaves
- * the place in the queue as it is: wait again, or cancel). */
-PICKET_CHECKED enum picket_status picket_enqueue(struct picket *p,
-                                                 const struct picket_want *wants, size_t n,
-                                                 const struct picket_acquire_options *o,
-                                                 struct picket_lock **out);
+/* The same in two halves, for event loops and for cancelling: enqueue returns at once,
+ * with a handle that is waiting or held (BUSY with wait_ms 0); wait blocks until it is
+ * held (OK) or refused (TIMEOUT, CANCELLED, LOST...), at most timeout_ms (-1: no limit of
+ * its own; TIMEOUT leaves the place in the queue as it is: wait again, or cancel). */
+PICKET_CHECKED enum picket_status
+picket_enqueue(struct picket *p, const struct picket_want *wants, size_t n,
+               const struct picket_acquire_options *o, struct picket_lock **out);
 PICKET_CHECKED enum picket_status picket_wait(struct picket_lock *l, int64_t timeout_ms);
 /* Readable (POLLIN) once the wait is over; don't read from it. -1 on error. */
 PICKET_API int picket_ready_fd(struct picket_lock *l);
-/* Gives up waiting, from any thread; should the grant have come meanwhile, it is released. */
+/* Gives up waiting, from any thread; should the grant have come meanwhile, it is
+ * released. */
 PICKET_API enum picket_status picket_cancel(struct picket_lock *l);
 
-/* Releases; again is fine (OK). LOST or NOTHELD: the lock was gone before you released it. */
+/* Releases; again is fine (OK). LOST or NOTHELD: the lock was gone before you released
+ * it. */
 PICKET_API enum picket_status picket_release(struct picket_lock *l);
 /* Releases or cancels if need be, and frees the handle. NULL is fine. */
 PICKET_API void picket_lock_close(struct picket_lock *l);
@@ -205,8 +211,8 @@ PICKET_API void picket_lock_close(struct picket_lock *l);
 enum picket_state {
     PICKET_WAITING,   /* in the queue */
     PICKET_HELD,      /* yours, and the lease is being renewed */
-    PICKET_OVERDUE,   /* "at risk": a renewal is late; still yours until picket_left_ms() is 0 */
-    PICKET_SUSPENDED, /* safe time is over, within the grace period: do nothing until held again */
+    PICKET_OVERDUE,   /* "at risk": a renewal is late; yours while picket_left_ms() > 0 */
+    PICKET_SUSPENDED, /* within the grace period: do nothing until it is held again */
     PICKET_GONE,      /* "lost": do nothing any more; picket_loss_reason() */
     PICKET_RELEASED,  /* by you, or the wait ended without a grant */
 };
@@ -215,25 +221,31 @@ PICKET_API const char *picket_state_name(enum picket_state s); /* "at risk" */
 
 /* The fencing token: give it to what you protect. 0 while waiting. */
 PICKET_API uint64_t picket_token(const struct picket_lock *l);
-/* How long the lock is certainly still yours, by your own clock (CLOCK_BOOTTIME: suspend counts). */
+/* How long the lock is certainly still yours, by your own clock (CLOCK_BOOTTIME: suspend
+ * counts). */
 PICKET_API uint64_t picket_left_ms(const struct picket_lock *l);
 /* The same as a point of CLOCK_BOOTTIME, in ms; 0: not held. */
 PICKET_API uint64_t picket_safe_until_ms(const struct picket_lock *l);
-/* The lease guard: OK if at least need_ms are left; AT_RISK (renewal due: try again soon),
- * LOST, or NOTHELD otherwise. Ask before each side effect, with the time the effect may take. */
-PICKET_CHECKED enum picket_status picket_checkpoint(struct picket_lock *l, uint64_t need_ms);
-/* Readable (POLLIN) from the moment the lock is lost; don't read from it. Told by the local
- * clock, in the kernel, without any thread or network. Close-on-exec; -1 on error. */
+/* The lease guard: OK if at least need_ms are left; AT_RISK (renewal due: try again
+ * soon), LOST, or NOTHELD otherwise. Ask before each side effect, with the time the
+ * effect may take. */
+PICKET_CHECKED enum picket_status picket_checkpoint(struct picket_lock *l,
+                                                    uint64_t need_ms);
+/* Readable (POLLIN) from the moment the lock is lost; don't read from it. Told by the
+ * local clock, in the kernel, without any thread or network. Close-on-exec; -1: error. */
 PICKET_API int picket_loss_fd(struct picket_lock *l);
-/* Why it was lost: "expired", "broken: REASON (by WHO)", "overheld"...; "" while it isn't. */
+/* Why it was lost: "expired", "broken: REASON (by WHO)", "overheld"...; "" while it
+ * isn't. */
 PICKET_API const char *picket_loss_reason(const struct picket_lock *l);
-/* Called (by the client's own thread) after every successful renewal, with the new end of the
- * safe time in ms of CLOCK_BOOTTIME; for supervisors of other processes. It must not call Picket. */
+/* Called (by the client's own thread) after every successful renewal, with the new end of
+ * the safe time in ms of CLOCK_BOOTTIME; for supervisors of other processes. It must not
+ * call Picket. */
 PICKET_API void picket_on_renewal(struct picket_lock *l,
-                                  void (*cb)(uint64_t safe_until_ms, void *ctx), void *ctx);
+                                  void (*cb)(uint64_t safe_until_ms, void *ctx),
+                                  void *ctx);
 /* Election: changes the value that observers see. */
-PICKET_CHECKED enum picket_status picket_set_value(struct picket_lock *l, const void *value,
-                                                   size_t len);
+PICKET_CHECKED enum picket_status picket_set_value(struct picket_lock *l,
+                                                   const void *value, size_t len);
 
 /* ---- looking ---- */
 
@@ -241,16 +253,16 @@ PICKET_CHECKED enum picket_status picket_set_value(struct picket_lock *l, const 
 struct picket_row {
     const char *name;
     enum picket_mode mode;
-    uint32_t slots;        /* of the semaphore; 0 otherwise */
-    uint64_t token;        /* 0: waiting */
+    uint32_t slots; /* of the semaphore; 0 otherwise */
+    uint64_t token; /* 0: waiting */
     uint64_t lease;
-    uint32_t place;        /* in the queue, from 1; 0 for a hold */
-    uint64_t for_ms;       /* held or waiting for that long */
-    uint64_t left_ms;      /* what is left of its lease */
+    uint32_t place;   /* in the queue, from 1; 0 for a hold */
+    uint64_t for_ms;  /* held or waiting for that long */
+    uint64_t left_ms; /* what is left of its lease */
     const char *host, *user, *command, *note;
     uint64_t pid;
-    const char *label;     /* all of it, as the owner wrote it */
-    const char *value;     /* election value; value_len bytes and a NUL */
+    const char *label; /* all of it, as the owner wrote it */
+    const char *value; /* election value; value_len bytes and a NUL */
     size_t value_len;
     uint32_t holders, waiters; /* of the lock; in lists */
     uint64_t closed_ms;        /* the lock's delay after an unclean end; in lists */
@@ -259,16 +271,18 @@ struct picket_row {
 struct picket_view {
     const char *name;
     uint32_t slots, holders, waiters;
-    uint64_t closed_ms;     /* closed by a lock-delay for that long yet */
+    uint64_t closed_ms; /* closed by a lock-delay for that long yet */
     size_t n_rows;
     struct picket_row *rows; /* holds by token, then waiters in queue order */
 };
 
-/* Who holds `name` and who waits. A free lock is OK with no rows. Free with picket_view_free. */
+/* Who holds `name` and who waits. A free lock is OK with no rows. Free with
+ * picket_view_free. */
 PICKET_CHECKED enum picket_status picket_show(struct picket *p, const char *name,
                                               struct picket_view **out);
-/* The locks that begin with `prefix` ("" for all) and come after `after` (NULL: from the start), in
- * byte order, at most `count` (up to 1000): one row each, about its oldest hold. */
+/* The locks that begin with `prefix` ("" for all) and come after `after` (NULL: from the
+ * start), in byte order, at most `count` (up to 1000): one row each, about its oldest
+ * hold. */
 PICKET_CHECKED enum picket_status picket_list(struct picket *p, const char *prefix,
                                               const char *after, size_t count,
                                               struct picket_view **out);
@@ -282,18 +296,18 @@ PICKET_API void picket_view_free(struct picket_view *v);
 struct picket_watch;
 
 struct picket_event {
-    const char *what;  /* "granted", "queued", "left", "ended", "value", "closed", "opened",
-                          "lease-opened", "lease-ended", "fence-raised", "fence-set", "leapt",
-                          and "gap": some were missed, look again */
-    const char *name;  /* "" for events that concern no lock */
-    const char *why;   /* of an end: "released", "expired"...; "" otherwise */
-    const char *by;    /* who broke it, and for what reason */
+    const char *what; /* "granted", "queued", "left", "ended", "value", "closed",
+                         "opened", "lease-opened", "lease-ended", "fence-raised",
+                         "fence-set", "leapt", and "gap": some were missed, look again */
+    const char *name; /* "" for events that concern no lock */
+    const char *why;  /* of an end: "released", "expired"...; "" otherwise */
+    const char *by;   /* who broke it, and for what reason */
     const char *reason;
     enum picket_mode mode;
     uint64_t lease, token;
     uint32_t place;
     uint64_t closed_ms;
-    uint64_t time_ms;  /* cluster time */
+    uint64_t time_ms; /* cluster time */
     const char *value;
     size_t value_len;
 };
@@ -302,29 +316,31 @@ struct picket_event {
 PICKET_CHECKED enum picket_status picket_watch_open(struct picket *p, const char *prefix,
                                                     struct picket_watch **out);
 /* The next event, valid until the next call. TIMEOUT after timeout_ms (-1: never). */
-PICKET_CHECKED enum picket_status picket_watch_next(struct picket_watch *w, int64_t timeout_ms,
-                                                    struct picket_event *out);
+PICKET_CHECKED enum picket_status
+picket_watch_next(struct picket_watch *w, int64_t timeout_ms, struct picket_event *out);
 /* Readable when picket_watch_next(w, 0) is worth a try. */
 PICKET_API int picket_watch_fd(const struct picket_watch *w);
 PICKET_API void picket_watch_close(struct picket_watch *w);
 
 /* ---- fences: the resource's side ---- */
 
-/* The store's own small fenced registers; `resource` is a name like a lock's. `fence` (may be NULL)
- * gets the highest token seen, on OK, STALE and UNCLAIMED alike.
- * Claim before you read: only then can no older holder's write slip in between. */
-PICKET_CHECKED enum picket_status picket_fence_claim(struct picket *p, const char *resource,
-                                                     uint64_t token, uint64_t *fence);
+/* The store's own small fenced registers; `resource` is a name like a lock's. `fence`
+ * (may be NULL) gets the highest token seen, on OK, STALE and UNCLAIMED alike. Claim
+ * before you read: only then can no older holder's write slip in between. */
+PICKET_CHECKED enum picket_status picket_fence_claim(struct picket *p,
+                                                     const char *resource, uint64_t token,
+                                                     uint64_t *fence);
 /* OK only while `token` is the one that claimed last. Changes nothing. */
-PICKET_CHECKED enum picket_status picket_fence_check(struct picket *p, const char *resource,
-                                                     uint64_t token, uint64_t *fence);
+PICKET_CHECKED enum picket_status picket_fence_check(struct picket *p,
+                                                     const char *resource, uint64_t token,
+                                                     uint64_t *fence);
 PICKET_CHECKED enum picket_status picket_fence_set(struct picket *p, const char *resource,
-                                                   uint64_t token, const void *value, size_t len,
-                                                   uint64_t *fence);
+                                                   uint64_t token, const void *value,
+                                                   size_t len, uint64_t *fence);
 /* The value, malloc'ed and NUL-terminated; token 0 reads without the fence. */
 PICKET_CHECKED enum picket_status picket_fence_get(struct picket *p, const char *resource,
-                                                   uint64_t token, char **value, size_t *len,
-                                                   uint64_t *fence);
+                                                   uint64_t token, char **value,
+                                                   size_t *len, uint64_t *fence);
 
 /* ---- for operators and scripts: leases by their id ---- */
 

@@ -19,16 +19,16 @@ extern const struct pk_cli_verb pk_cli_break;
 extern const struct pk_cli_verb pk_cli_fence;
 extern const struct pk_cli_verb pk_cli_version;
 
-/* Opens the store that the options and the environment name. 0, or an exit code after having
- * said why. */
+/* Opens the store that the options and the environment name. 0, or an exit code after
+ * having said why. */
 int pk_cli_open(const struct pk_common *c, const struct picket_options *o,
                 struct picket **out);
 
 /* The same store as a URL that means the same in every working directory; malloc'ed. */
 char *pk_cli_url(const struct pk_common *c);
 
-/* What a failed call means for a verb that only looks or acts once: says it, closes the client
- * and returns the exit code. */
+/* What a failed call means for a verb that only looks or acts once: says it, closes the
+ * client and returns the exit code. */
 int pk_cli_give_up(struct picket *p, enum picket_status s);
 
 #endif

@@ -26,8 +26,8 @@ bool pk_errors_verbose(void)
     return verbose && !quiet;
 }
 
-/* One line, in one write as far as stdio can, so that lines of several processes that share
- * a terminal don't mix. */
+/* One line, in one write as far as stdio can, so that lines of several processes that
+ * share a terminal don't mix. */
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
     char text[LINE_MAX_BYTES];

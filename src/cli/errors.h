@@ -2,9 +2,9 @@
 /*
  * What the program says about itself, and the codes that it exits with.
  *
- * Our words go to standard error, one line each, after "picket: "; standard output belongs
- * to what was asked for. Whatever is put into such a line, control characters come out
- * escaped: an error is one line, and no name can paint the terminal.
+ * Our words go to standard error, one line each, after "picket: "; standard output
+ * belongs to what was asked for. Whatever is put into such a line, control characters
+ * come out escaped: an error is one line, and no name can paint the terminal.
  */
 #ifndef PICKET_CLI_ERRORS_H
 #define PICKET_CLI_ERRORS_H
@@ -27,16 +27,17 @@ void pk_errors_loudness(bool quiet, bool verbose);
 bool pk_errors_quiet(void);
 bool pk_errors_verbose(void);
 
-/* Says what is wrong and what to do about it. Returns PK_EXIT_ERROR, so that failing is one
- * statement. */
+/* Says what is wrong and what to do about it. Returns PK_EXIT_ERROR, so that failing is
+ * one statement. */
 __attribute__((format(printf, 1, 2))) int pk_errors_fail(const char *format, ...);
 /* Something the user should know although nothing failed. */
 __attribute__((format(printf, 1, 2))) void pk_errors_remark(const char *format, ...);
 /* Something for who asked with -v. */
 __attribute__((format(printf, 1, 2))) void pk_errors_detail(const char *format, ...);
 
-/* Says the sentence of the library call that just failed with `s`, and returns the exit code
- * for it. BUSY and TIMEOUT are answers rather than errors: nothing is said when quiet. */
+/* Says the sentence of the library call that just failed with `s`, and returns the exit
+ * code for it. BUSY and TIMEOUT are answers rather than errors: nothing is said when
+ * quiet. */
 int pk_errors_status(enum picket_status s);
 /* The exit code alone. */
 int pk_errors_code(enum picket_status s);

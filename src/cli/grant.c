@@ -111,9 +111,9 @@ static enum picket_status enqueue(struct picket *p, const struct pk_grant *g,
     return picket_enqueue(p, wants, g->also.count + 1, &o, out);
 }
 
-/* What is in the way of the first lock of the set that has something in its way: "db, held by
- * bob@web1 pid 7 (backup.sh) for 3s", with `place` our place in its queue (0: none). Knowing is
- * a comfort: when the store can't say, it is the name alone. */
+/* What is in the way of the first lock of the set that has something in its way: "db,
+ * held by bob@web1 pid 7 (backup.sh) for 3s", with `place` our place in its queue (0:
+ * none). Knowing is a comfort: when the store can't say, it is the name alone. */
 static void describe(struct picket *p, const struct pk_grant *g, char buf[OBSTACLE_ROOM],
                      uint32_t *place)
 {

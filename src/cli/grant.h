@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Acquiring, as run, acquire and elect do it: the options, the wait that a signal can end,
- * and what is said meanwhile.
+ * Acquiring, as run, acquire and elect do it: the options, the wait that a signal can
+ * end, and what is said meanwhile.
  */
 #ifndef PICKET_CLI_GRANT_H
 #define PICKET_CLI_GRANT_H

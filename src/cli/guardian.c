@@ -50,8 +50,9 @@ struct guardian {
     int status;     /* of the main process, once it has ended */
     int exec_error;
     /* What was decided. */
-    bool by_loss;  /* the tree is being ended because of a loss, not of the main's end */
-    bool reported; /* the last report is out */
+    bool by_loss; /* the tree is being ended because of a loss, not of the main's end */
+    bool main_given_up; /* its status is not waited for any more */
+    bool reported;      /* the last report is out */
     uint32_t left;
     uint64_t kill_at; /* from the moment of SIGTERM; the limit() may come sooner */
     uint64_t look_at; /* FROZEN, KILLING: do it again then */
@@ -254,6 +255,17 @@ static void advance_ending(struct guardian *g)
     }
 }
 
+/* The first blow, to everybody at once; then the status of the main process is waited
+ * for, since pk_proctree_kill() doesn't keep it. */
+static void kill_main(struct guardian *g)
+{
+    (void)pk_proctree_signal(0, false, SIGKILL, &g->reaper);
+    if (!g->main_ended && !g->main_given_up) {
+        g->main_ended = pk_proctree_kill_child(g->job.pid, MAIN_PATIENCE_MS, &g->status);
+        g->main_given_up = true; /* its pid may be somebody else's after this */
+    }
+}
+
 static void advance_killing(struct guardian *g)
 {
     uint32_t left = 0;
@@ -261,10 +273,7 @@ static void advance_killing(struct guardian *g)
         return;
     }
     if (!g->childless) {
-        if (!g->main_ended && !g->reported) {
-            int *status = &g->status;
-            g->main_ended = pk_proctree_kill_child(g->job.pid, MAIN_PATIENCE_MS, status);
-        }
+        kill_main(g);
         left = pk_proctree_kill(0, false, KILL_PATIENCE_MS);
         g->childless = left == 0;
     }
@@ -373,7 +382,7 @@ static void on_message(struct guardian *g, const struct pk_guard_message *m)
         break;
     case PK_GUARD_ORDER_SIGNAL:
         /* Not reaped yet, so the pid is still its. */
-        if (g->job.pid > 0 && !g->main_ended &&
+        if (g->job.pid > 0 && !g->main_ended && !g->main_given_up &&
             !(g->phase == FROZEN && m->value == SIGCONT)) {
             (void)kill(g->job.pid, m->value);
         }

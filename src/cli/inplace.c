@@ -14,7 +14,8 @@
 #include "cli/supervise.h"
 #include "core/door.h"
 
-/* Watches for a loss that the deadline alone doesn't tell, while pk_nofork_watch() blocks. */
+/* Watches for a loss that the deadline alone doesn't tell, while pk_nofork_watch()
+ * blocks. */
 struct lookout {
     struct pk_nofork *nofork;
     int loss_fd;

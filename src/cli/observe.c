@@ -79,7 +79,8 @@ static enum picket_status look(struct picket *p, const char *name, bool json,
     return s;
 }
 
-/* Looks after every event that may have changed the leader. Returns when it can't any more. */
+/* Looks after every event that may have changed the leader. Returns when it can't any
+ * more. */
 static enum picket_status follow(struct picket *p, const char *name, bool json,
                                  struct leader *l)
 {

@@ -164,35 +164,43 @@ static const char *store(const struct pk_option *o, char *at, const char *text)
     return NULL;
 }
 
+/* Says why getopt_long refused `given`. */
+static int complain(const struct parser *p, const char *given, bool no_value)
+{
+    char name[40];
+    const char *verb = p->verb->name;
+    size_t row = find_row(p, optopt);
+    if (no_value && row < p->count) {
+        return pk_errors_fail("%s: %s wants a value; see 'picket %s --help'", verb,
+                              row_name(p->rows[row], name, sizeof name), verb);
+    }
+    if (given[1] != '-') {
+        return pk_errors_fail("%s: there is no option -%c; see 'picket %s --help'", verb,
+                              optopt, verb);
+    }
+    if (optopt != 0 && row < p->count) {
+        return pk_errors_fail("%s: %s takes no value; see 'picket %s --help'", verb,
+                              row_name(p->rows[row], name, sizeof name), verb);
+    }
+    return pk_errors_fail("%s: there is no option %s; see 'picket %s --help'", verb,
+                          given, verb);
+}
+
 /* Takes one option, which stands at argv[optind]. 0, or an exit code. */
 static int take_option(struct parser *p, int argc, char **argv)
 {
     char name[40];
-    const char *verb = p->verb->name;
     const char *given = argv[optind];
     int c = getopt_long(argc, argv, p->letters, p->longs, NULL);
-    size_t row = find_row(p, c == '?' || c == ':' ? optopt : c);
-    if (c == ':') {
-        return pk_errors_fail("%s: %s wants a value; see 'picket %s --help'", verb,
-                              row_name(p->rows[row], name, sizeof name), verb);
+    if (c == '?' || c == ':') {
+        return complain(p, given, c == ':');
     }
-    if (c == '?' && given[1] == '-' && optopt != 0) {
-        return pk_errors_fail("%s: %s takes no value; see 'picket %s --help'", verb,
-                              row_name(p->rows[row], name, sizeof name), verb);
-    }
-    if (c == '?' && given[1] != '-') {
-        return pk_errors_fail("%s: there is no option -%c; see 'picket %s --help'", verb,
-                              optopt, verb);
-    }
-    if (c == '?') {
-        return pk_errors_fail("%s: there is no option %s; see 'picket %s --help'", verb,
-                              given, verb);
-    }
+    size_t row = find_row(p, c);
     PK_ASSERT(row < p->count);
     char *at = p->settings + p->bases[row] + p->rows[row]->offset;
     const char *wrong = store(p->rows[row], at, optarg);
     if (wrong != NULL) {
-        return pk_errors_fail("%s: %s \"%s\" %s", verb,
+        return pk_errors_fail("%s: %s \"%s\" %s", p->verb->name,
                               row_name(p->rows[row], name, sizeof name), optarg, wrong);
     }
     return 0;

@@ -3,9 +3,9 @@
  * The words of a command line, from tables.
  *
  * A verb declares its options in groups of rows; a row says where its value goes in the
- * verb's own struct, and carries its line of help. So --help, the parser and the checks can't
- * disagree. Groups that several verbs share (where the store is, how to acquire) are tables
- * of their own, with a struct that the verb's struct embeds.
+ * verb's own struct, and carries its line of help. So --help, the parser and the checks
+ * can't disagree. Groups that several verbs share (where the store is, how to acquire)
+ * are tables of their own, with a struct that the verb's struct embeds.
  *
  * Everything is checked before the verb does anything: a wrong word costs one line on
  * standard error, exit code 125, and changes nothing.
@@ -86,9 +86,10 @@ struct pk_words {
     bool dashes;    /* the command came after "--" */
 };
 
-/* Reads the options and words in argv (argv[0] is the verb's name) into `settings`, which holds
- * the defaults. Options may stand between words, but never inside a command. Returns -1 to go
- * on, otherwise the code to exit with: help was printed, or an error said. */
+/* Reads the options and words in argv (argv[0] is the verb's name) into `settings`, which
+ * holds the defaults. Options may stand between words, but never inside a command.
+ * Returns -1 to go on, otherwise the code to exit with: help was printed, or an error
+ * said. */
 int pk_options_parse(const struct pk_cli_verb *v, int argc, char **argv, void *settings,
                      struct pk_words *w);
 /* Prints a verb's help to standard output. */

@@ -13,9 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- JSON: objects and arrays, written as they come; commas take care of themselves ---- */
+/* ---- JSON: objects and arrays, as they come; commas see to themselves ---- */
+*-- --* /
 
-enum { PK_JSON_DEPTH_MAX = 8 };
+    enum {
+        PK_JSON_DEPTH_MAX = 8
+    };
 
 struct pk_json {
     int depth;
@@ -41,8 +44,8 @@ void pk_output_bytes(const void *bytes, size_t len);
 /* Prints NAME=VALUE for a shell to evaluate, quoted if need be. */
 void pk_output_shell(const char *name, const char *value);
 
-/* A table is filled row by row and printed with columns as wide as the widest cell so far, so
- * that a long one can be printed in pieces. */
+/* A table is filled row by row and printed with columns as wide as the widest cell so
+ * far, so that a long one can be printed in pieces. */
 enum { PK_TABLE_COLUMNS_MAX = 8 };
 
 struct pk_table {

@@ -17,9 +17,10 @@
 enum {
     SIGNAL_PASSES = 4, /* to catch what appears while a signal is handed out */
     QUIET_PASSES = 2,  /* that make a tree count as frozen, or a foreign one as gone */
-    REAPED_PER_PASS = 1000,
-    WATCHED_MAX = 64,   /* deaths waited for at a time */
-    NAP_FIRST_US = 200, /* between two looks, when there is nothing to wait on */
+    SIGNAL_PASSES_MS = 100,  /* and no further pass after this long */
+    REAPED_PER_PASS = 10000, /* reaping one costs less than looking at it */
+    WATCHED_MAX = 64,        /* deaths waited for at a time */
+    NAP_FIRST_US = 200,      /* between two looks, when there is nothing to wait on */
     NAP_LONGEST_US = 20000,
     FREEZE_NAP_US = 2000, /* the same while freezing, which must not take long */
     FREEZE_BEFORE_KILL_MS = 200,
@@ -218,6 +219,7 @@ static uint32_t signal_members(struct root *root, int signo)
     struct pk_proclist done = {0};
     uint32_t hits = 0;
     bool fresh = true;
+    uint64_t until = pk_clock_ms() + SIGNAL_PASSES_MS;
     for (int pass = 0; fresh && pass < SIGNAL_PASSES; pass++) {
         size_t sorted = done.count;
         fresh = false;
@@ -229,6 +231,9 @@ static uint32_t signal_members(struct root *root, int signo)
                 hits += hit(p, signo) == 0;
                 fresh = pk_procscan_add(&done, p) || fresh;
             }
+        }
+        if (pk_clock_ms() >= until) {
+            break;
         }
         if (done.count > 0) {
             qsort(done.at, done.count, sizeof *done.at, by_identity);

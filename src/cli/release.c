@@ -53,8 +53,8 @@ static int complete(struct settings *s)
     return 0;
 }
 
-/* Closes the lease if nothing is left on it. That it stays open does no harm: it ends with
- * its TTL. */
+/* Closes the lease if nothing is left on it. That it stays open does no harm: it ends
+ * with its TTL. */
 static bool close_if_empty(struct picket *p, uint64_t lease)
 {
     struct picket_view *v;

@@ -36,7 +36,7 @@ const struct pk_option pk_supervise_options[] = {
      PK_DELAY_MAX_MS},
     {PK_OPTION_FLAG, 'F', "no-fork", NULL,
      "become the command instead of being its parent; a\nhelper beside it keeps the "
-     "lease",
+     "lease, and a loss\nshows as 128+N",
      AT(no_fork), 0, 0},
     {0},
 };

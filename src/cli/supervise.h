@@ -5,8 +5,8 @@
  *     guard first, while there is one thread -> signals -> client -> lock -> go
  *     then until the end: reports of the guard, signals to pass on, loss to pass on
  *
- * The lock is released only when nothing of the command's tree is left. Whatever happens to
- * this process, the guardian ends the tree in time and closes the lease (cli/guard.h).
+ * The lock is released only when nothing of the command's tree is left. Whatever happens
+ * to this process, the guardian ends the tree in time and closes the lease (cli/guard.h).
  */
 #ifndef PICKET_CLI_SUPERVISE_H
 #define PICKET_CLI_SUPERVISE_H
@@ -47,8 +47,8 @@ void pk_supervise_defaults(struct pk_supervise *s, struct pk_grant *g,
 /* As pk_grant_check(), which it includes; pk_supervise() does it by itself. */
 int pk_supervise_check(struct pk_supervise *s);
 
-/* Checks the options, takes the lock, runs the command and returns what to exit with. With
- * no_fork it returns only if the command was not executed. */
+/* Checks the options, takes the lock, runs the command and returns what to exit with.
+ * With no_fork it returns only if the command was not executed. */
 int pk_supervise(struct pk_supervise *s);
 
 /* The same with no_fork; pk_supervise() goes there by itself. */

@@ -61,8 +61,8 @@ static const struct unit *find_unit(const char *name, bool bare_seconds)
     return NULL;
 }
 
-/* The part of a unit that a decimal fraction (its digits, after the point) stands for, in ms,
- * rounded up. Moves *at behind it. */
+/* The part of a unit that a decimal fraction (its digits, after the point) stands for, in
+ * ms, rounded up. Moves *at behind it. */
 static uint64_t read_fraction(const char **at, const char *digits, uint64_t unit_ms)
 {
     const uint64_t one = UINT64_C(1000000000); /* nine digits are exact for every unit */

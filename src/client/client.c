@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The client: opening a store, its one lease, and the thread that keeps the lease alive. */
+/* The client: opening a store, its one lease, and the thread that keeps the lease alive.
+ */
 #include "client/client.h"
 
 #include <signal.h>
@@ -31,8 +32,8 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&all_mutex);
 }
 
-/* The child shares our open files; should it keep them, a turn that the parent was in when it
- * died would never end. */
+/* The child shares our open files; should it keep them, a turn that the parent was in
+ * when it died would never end. */
 static void after_fork_in_child(void)
 {
     for (struct picket *p = all; p != NULL; p = p->next) {
@@ -190,15 +191,16 @@ uint64_t pk_client_request(struct picket *p)
     return request;
 }
 
-enum picket_status pk_client_call(struct picket *p, struct pk_command *c, uint64_t until_ms,
-                                  struct pk_effects *out)
+enum picket_status pk_client_call(struct picket *p, struct pk_command *c,
+                                  uint64_t until_ms, struct pk_effects *out)
 {
     for (uint32_t failures = 1;; failures++) {
         enum picket_status s = p->driver->call(p->store, c, until_ms, out);
         bool again = s == PICKET_UNREACHABLE || s == PICKET_UNKNOWN;
         uint64_t pause = pk_backoff_ms(failures, 5, 1000, pk_random());
         if (!again || pk_clock_ms() + pause >= until_ms) {
-            PK_ASSERT(s != PICKET_OK || (out->count > 0 && out->list[0].kind == PK_REPLY));
+            PK_ASSERT(s != PICKET_OK ||
+                      (out->count > 0 && out->list[0].kind == PK_REPLY));
             return s;
         }
         nanosleep(&(struct timespec){.tv_sec = (time_t)(pause / 1000),
@@ -345,8 +347,8 @@ static void close_lease(struct picket *p, uint64_t lease)
     pk_effects_free(&answer);
 }
 
-/* Says that the lease is lost when our own clock says so. Mutex held. Returns the lease that was
- * given up, for the service to be told; 0: none. */
+/* Says that the lease is lost when our own clock says so. Mutex held. Returns the lease
+ * that was given up, for the service to be told; 0: none. */
 static uint64_t give_up_if_overdue(struct picket *p)
 {
     uint64_t lease = p->lease;
@@ -354,7 +356,8 @@ static uint64_t give_up_if_overdue(struct picket *p)
         return 0;
     }
     char reason[160];
-    snprintf(reason, sizeof reason, "expired: not renewed for %llu ms, with a TTL of %llu ms",
+    snprintf(reason, sizeof reason,
+             "expired: not renewed for %llu ms, with a TTL of %llu ms",
              (unsigned long long)(pk_clock_ms() - p->keeper.sent_ms),
              (unsigned long long)p->keeper.ttl_ms);
     pk_client_lost(p, reason);
@@ -382,14 +385,16 @@ enum picket_status pk_client_lease(struct picket *p, uint64_t *lease)
 
 uint64_t picket_lease(const struct picket *p)
 {
-    struct picket *q = (struct picket *)p; /* the mutex is not part of what the caller sees */
+    struct picket *q =
+        (struct picket *)p; /* the mutex is not part of what the caller sees */
     pthread_mutex_lock(&q->mutex);
     uint64_t lease = q->lease;
     pthread_mutex_unlock(&q->mutex);
     return lease;
 }
 
-/* The renewal was acknowledged: everything on the lease is good for longer. Mutex held. */
+/* The renewal was acknowledged: everything on the lease is good for longer. Mutex held.
+ */
 static void renewed(struct picket *p, uint64_t sent, uint64_t ttl_ms)
 {
     pk_keeper_acked(&p->keeper, sent, ttl_ms, 0);
@@ -456,7 +461,7 @@ static struct picket_lock *lock_of(struct picket *p, uint64_t request)
 
 static enum picket_status verdict_of(enum pk_end end)
 {
-    return end == PK_END_TIMED_OUT ? PICKET_TIMEOUT
+    return end == PK_END_TIMED_OUT   ? PICKET_TIMEOUT
            : end == PK_END_WITHDRAWN ? PICKET_CANCELLED
                                      : PICKET_LOST;
 }
@@ -467,8 +472,8 @@ static void hold_ended(struct picket_lock *l, const struct pk_effect *e)
     if (e->end == PK_END_RELEASED) {
         pk_lock_released(l);
     } else if (e->end == PK_END_BROKEN) {
-        snprintf(reason, sizeof reason, "broken: %.*s (by %.*s)", (int)e->why.len, e->why.data,
-                 (int)e->by.len, e->by.data);
+        snprintf(reason, sizeof reason, "broken: %.*s (by %.*s)", (int)e->why.len,
+                 e->why.data, (int)e->by.len, e->by.data);
         pk_lock_lost(l, reason);
     } else {
         pk_lock_lost(l, pk_end_name(e->end));
@@ -497,7 +502,8 @@ static void absorb_claims(struct picket *p, uint64_t since_ms)
 {
     for (struct picket_lock *l = p->locks; l != NULL; l = l->next) {
         uint64_t token = 0;
-        enum pk_claim_state state = p->driver->claim(p->store, p->lease, l->request, &token);
+        enum pk_claim_state state =
+            p->driver->claim(p->store, p->lease, l->request, &token);
         if (l->phase == PK_PHASE_WAITING && state == PK_CLAIM_HELD) {
             pk_lock_granted(l, token, since_ms);
         } else if (l->phase == PK_PHASE_HELD && state == PK_CLAIM_NONE) {
@@ -609,5 +615,6 @@ void picket_close(struct picket *p)
         p->driver->close(p->store);
         free_client(p);
     }
-    /* In a forked child the memory stays: the parent's threads may have held its mutexes. */
+    /* In a forked child the memory stays: the parent's threads may have held its mutexes.
+     */
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The insides of struct picket and struct picket_lock, shared by the files of this folder.
+ * The insides of struct picket and struct picket_lock, shared by the files of this
+ * folder.
  *
- * Threads: `mutex` guards all fields below it and is never held during a call of the driver, so
- * that asking for a state or a checkpoint never waits for a disk or a network. `opening`
- * serialises the opening of leases. One keeper thread per client, from its first lease on.
+ * Threads: `mutex` guards all fields below it and is never held during a call of the
+ * driver, so that asking for a state or a checkpoint never waits for a disk or a network.
+ * `opening` serialises the opening of leases. One keeper thread per client, from its
+ * first lease on.
  */
 #ifndef PICKET_CLIENT_CLIENT_H
 #define PICKET_CLIENT_CLIENT_H
@@ -47,8 +49,8 @@ struct picket {
     char *label;
     char principal[PK_PRINCIPAL_MAX + 1]; /* user@host: who breaks a lock, if we do */
     uint64_t ttl_ms;
-    pid_t pid;            /* that opened it; anybody else is a forked child */
-    struct picket *next;  /* of all clients of the process, for fork */
+    pid_t pid;           /* that opened it; anybody else is a forked child */
+    struct picket *next; /* of all clients of the process, for fork */
     pthread_mutex_t opening;
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* some lock's phase */
@@ -68,10 +70,10 @@ enum picket_status pk_client_usable(const struct picket *p);
 enum picket_status pk_client_lease(struct picket *p, uint64_t *lease);
 /* The next request id of the client. */
 uint64_t pk_client_request(struct picket *p);
-/* Runs the command, again and again with growing pauses while the store is out of reach, until
- * `until_ms`. On OK, `out` begins with the REPLY. */
-enum picket_status pk_client_call(struct picket *p, struct pk_command *c, uint64_t until_ms,
-                                  struct pk_effects *out);
+/* Runs the command, again and again with growing pauses while the store is out of reach,
+ * until `until_ms`. On OK, `out` begins with the REPLY. */
+enum picket_status pk_client_call(struct picket *p, struct pk_command *c,
+                                  uint64_t until_ms, struct pk_effects *out);
 /* For what stands for itself: a call with patience, then its verdict. */
 enum picket_status pk_client_ask(struct picket *p, struct pk_command *c,
                                  struct pk_effects *answer);
@@ -86,7 +88,8 @@ void pk_client_absorb(struct picket *p);
 
 /* ---- lock.c ---- */
 
-/* The service says that the lock is held with `token`, granted after our time `since_ms`. */
+/* The service says that the lock is held with `token`, granted after our time `since_ms`.
+ */
 void pk_lock_granted(struct picket_lock *l, uint64_t token, uint64_t since_ms);
 void pk_lock_released(struct picket_lock *l);
 void pk_lock_lost(struct picket_lock *l, const char *reason);
@@ -100,8 +103,8 @@ uint64_t pk_lock_safe_until(const struct picket_lock *l);
 
 enum { PK_DESCRIPTION_MAX = 640 };
 
-/* "held by bob@web1 pid 7 (backup.sh) with token 12 for 3.0s; 2 waiting" for the answer's first
- * hold; says so if nobody holds it. */
+/* "held by bob@web1 pid 7 (backup.sh) with token 12 for 3.0s; 2 waiting" for the answer's
+ * first hold; says so if nobody holds it. */
 void pk_view_describe(const struct pk_effects *answer, char *out, size_t size);
 /* Who we are, as others see it. To be freed. */
 char *pk_view_label(const char *note);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lets the client use one kind of store. A driver speaks the machine's own language: it
- * takes a command (core/command.h) and answers with effects (core/effect.h), whatever it does
- * for that underneath. It declares what it can promise, and the conformance suite holds it to it.
+ * What lets the client use one kind of store. A driver speaks the machine's own language:
+ * it takes a command (core/command.h) and answers with effects (core/effect.h), whatever
+ * it does for that underneath. It declares what it can promise, and the conformance suite
+ * holds it to it.
  *
- * Threading: call, news and claim may be used by several threads at once, the driver sees to
- * that; wait by one thread; wake by any. Errors are reported through pk_fail (error.h).
+ * Threading: call, news and claim may be used by several threads at once, the driver sees
+ * to that; wait by one thread; wake by any. Errors are reported through pk_fail
+ * (error.h).
  */
 #ifndef PICKET_CLIENT_DRIVER_H
 #define PICKET_CLIENT_DRIVER_H
@@ -20,32 +22,34 @@ struct pk_driver {
     const char *scheme; /* of its URLs, without the colon */
     struct picket_guarantees guarantees;
 
-    /* Opens the store at what stands behind the scheme's colon; "" is the default place. */
+    /* Opens the store at what stands behind the scheme's colon; "" is the default place.
+     */
     enum picket_status (*open)(const char *rest, struct pk_store **out);
     void (*close)(struct pk_store *s);
     /* In the child of a fork: lets go of descriptors, without any locking or talking. */
     void (*forked)(struct pk_store *s);
 
-    /* Runs the command (the driver stamps it) and appends its REPLY and ROWs to `out`. OK means
-     * that there is a reply; its status is the machine's word, and since_ms of the reply to a
-     * read is cluster time. Must return by `until_ms`. */
-    enum picket_status (*call)(struct pk_store *s, struct pk_command *c, uint64_t until_ms,
-                               struct pk_effects *out);
+    /* Runs the command (the driver stamps it) and appends its REPLY and ROWs to `out`. OK
+     * means that there is a reply; its status is the machine's word, and since_ms of the
+     * reply to a read is cluster time. Must return by `until_ms`. */
+    enum picket_status (*call)(struct pk_store *s, struct pk_command *c,
+                               uint64_t until_ms, struct pk_effects *out);
 
     /* From now on the lease is ours: its events become news. 0: none. */
     void (*attend)(struct pk_store *s, uint64_t lease);
-    /* Sleeps until there may be news, wake is called, or `until_ms`. `waiting`: some acquire is
-     * queued, so somebody else's deadline concerns us too. */
+    /* Sleeps until there may be news, wake is called, or `until_ms`. `waiting`: some
+     * acquire is queued, so somebody else's deadline concerns us too. */
     void (*wait)(struct pk_store *s, uint64_t until_ms, bool waiting);
     void (*wake)(struct pk_store *s);
-    /* Moves the events of our lease to `out`. All of them happened after local time *since_ms.
-     * False: some were missed, ask claim about each. */
+    /* Moves the events of our lease to `out`. All of them happened after local time
+     * *since_ms. False: some were missed, ask claim about each. */
     bool (*news)(struct pk_store *s, struct pk_effects *out, uint64_t *since_ms);
     enum pk_claim_state (*claim)(struct pk_store *s, uint64_t lease, uint64_t request,
                                  uint64_t *token);
 
-    /* A stream of all events, independent of the store's other uses. next appends what there is
-     * to `out`, after waiting at most until `until_ms` for the first; *gap: some were missed. */
+    /* A stream of all events, independent of the store's other uses. next appends what
+     * there is to `out`, after waiting at most until `until_ms` for the first; *gap: some
+     * were missed. */
     enum picket_status (*watch_open)(struct pk_store *s, struct pk_store **out);
     enum picket_status (*watch_next)(struct pk_store *w, uint64_t until_ms,
                                      struct pk_effects *out, bool *gap);

@@ -49,7 +49,11 @@ const char *picket_status_text(enum picket_status s)
 
 enum picket_outcome picket_outcome(enum picket_status s)
 {
-    enum { NOT_DONE = PICKET_NOT_DONE, DONE = PICKET_DONE, UNKNOWN = PICKET_OUTCOME_UNKNOWN };
+    enum {
+        NOT_DONE = PICKET_NOT_DONE,
+        DONE = PICKET_DONE,
+        UNKNOWN = PICKET_OUTCOME_UNKNOWN
+    };
     static const unsigned char outcomes[] = {
 #define X(name, outcome, text) outcome,
         PICKET_STATUSES(X)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The sentence behind picket_last_error(): one buffer per thread, set where a failure is found. */
+/* The sentence behind picket_last_error(): one buffer per thread, set where a failure is
+ * found. */
 #ifndef PICKET_CLIENT_ERROR_H
 #define PICKET_CLIENT_ERROR_H
 

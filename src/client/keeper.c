@@ -9,7 +9,8 @@ uint64_t pk_keeper_margin(uint64_t ttl_ms, uint64_t asked)
     return wanted < ttl_ms ? wanted : ttl_ms;
 }
 
-void pk_keeper_acked(struct pk_keeper *k, uint64_t sent_ms, uint64_t ttl_ms, uint64_t hint_ms)
+void pk_keeper_acked(struct pk_keeper *k, uint64_t sent_ms, uint64_t ttl_ms,
+                     uint64_t hint_ms)
 {
     k->sent_ms = sent_ms;
     k->ttl_ms = ttl_ms;
@@ -20,7 +21,8 @@ void pk_keeper_acked(struct pk_keeper *k, uint64_t sent_ms, uint64_t ttl_ms, uin
 void pk_keeper_failed(struct pk_keeper *k, uint64_t now_ms, uint64_t random)
 {
     k->failures++;
-    k->next_ms = now_ms + pk_backoff_ms(k->failures, k->ttl_ms / 100 + 1, k->ttl_ms / 6, random);
+    k->next_ms =
+        now_ms + pk_backoff_ms(k->failures, k->ttl_ms / 100 + 1, k->ttl_ms / 6, random);
 }
 
 uint64_t pk_keeper_safe_until(const struct pk_keeper *k)

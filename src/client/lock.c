@@ -12,8 +12,8 @@
 #include "host/clock.h"
 
 enum {
-    /* What a bounded wait is given beyond its own limit before we stop relying on the service
-     * to end it. */
+    /* What a bounded wait is given beyond its own limit before we stop relying on the
+     * service to end it. */
     WAIT_SLACK_MS = 500,
 };
 
@@ -96,7 +96,8 @@ static void look_at_clock(struct picket_lock *l)
 
 /* ---- acquiring ---- */
 
-static struct picket_lock *new_lock(struct picket *p, const char *name, uint64_t max_hold_ms)
+static struct picket_lock *new_lock(struct picket *p, const char *name,
+                                    uint64_t max_hold_ms)
 {
     struct picket_lock *l = pk_door_resize(NULL, sizeof *l);
     memset(l, 0, sizeof *l);
@@ -107,7 +108,8 @@ static struct picket_lock *new_lock(struct picket *p, const char *name, uint64_t
     l->hold_until_ms = UINT64_MAX;
     l->loss_fd = -1;
     l->ready_fd = -1;
-    /* In the list before the request goes out: its grant may be seen by the keeper first. */
+    /* In the list before the request goes out: its grant may be seen by the keeper first.
+     */
     pthread_mutex_lock(&p->mutex);
     l->request = ++p->last_request;
     l->next = p->locks;
@@ -165,8 +167,8 @@ static enum picket_status make_command(const struct picket_want *wants, size_t n
 }
 
 /* One attempt to enqueue; LOST: the lease was over before we knew. */
-static enum picket_status enqueue(struct picket *p, struct pk_command *c, const char *name,
-                                  struct picket_lock **out)
+static enum picket_status enqueue(struct picket *p, struct pk_command *c,
+                                  const char *name, struct picket_lock **out)
 {
     enum picket_status s = pk_client_lease(p, &c->lease);
     if (s != PICKET_OK) {
@@ -181,7 +183,8 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c, const 
         s = pk_client_verdict(&answer);
     }
     pthread_mutex_lock(&p->mutex);
-    if (s == PICKET_OK && l->phase == PK_PHASE_WAITING && answer.list[0].status == PK_OK) {
+    if (s == PICKET_OK && l->phase == PK_PHASE_WAITING &&
+        answer.list[0].status == PK_OK) {
         pk_lock_granted(l, answer.list[0].token, sent);
     } else if (s == PICKET_LOST && p->lease == c->lease) {
         pk_client_lost(p, pk_end_name(answer.list[0].end));
@@ -198,8 +201,8 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c, const 
     return PICKET_OK;
 }
 
-enum picket_status picket_enqueue(struct picket *p, const struct picket_want *wants, size_t n,
-                                  const struct picket_acquire_options *o,
+enum picket_status picket_enqueue(struct picket *p, const struct picket_want *wants,
+                                  size_t n, const struct picket_acquire_options *o,
                                   struct picket_lock **out)
 {
     const struct picket_acquire_options forever = {.wait_ms = PICKET_FOREVER};
@@ -223,7 +226,8 @@ static enum picket_status fail_timeout(struct picket *p, const char *name)
     struct pk_command c = {.verb = PK_LOCK_SHOW, .name = pk_text(name), .count = 1};
     struct pk_effects answer = {0};
     char holder[PK_DESCRIPTION_MAX] = "the store does not say why";
-    if (p->driver->call(p->store, &c, pk_clock_ms() + WAIT_SLACK_MS, &answer) == PICKET_OK) {
+    if (p->driver->call(p->store, &c, pk_clock_ms() + WAIT_SLACK_MS, &answer) ==
+        PICKET_OK) {
         pk_view_describe(&answer, holder, sizeof holder);
     }
     pk_effects_free(&answer);
@@ -262,7 +266,8 @@ enum picket_status picket_acquire(struct picket *p, const char *name,
 }
 
 enum picket_status picket_try(struct picket *p, const char *name,
-                              const struct picket_acquire_options *o, struct picket_lock **out)
+                              const struct picket_acquire_options *o,
+                              struct picket_lock **out)
 {
     struct picket_acquire_options now = {0};
     if (o != NULL) {
@@ -347,7 +352,8 @@ static enum picket_status finish(struct picket_lock *l, struct pk_command *c)
     c->lease = picket_lease(p);
     c->request = pk_client_request(p);
     if (c->lease == 0) {
-        s = pk_fail(PICKET_LOST, "%s was lost before it was released: %s", l->name, l->reason);
+        s = pk_fail(PICKET_LOST, "%s was lost before it was released: %s", l->name,
+                    l->reason);
     } else {
         s = pk_client_call(p, c, pk_client_patience(p), &answer);
     }
@@ -411,7 +417,8 @@ enum picket_status picket_release(struct picket_lock *l)
 
 void picket_lock_close(struct picket_lock *l)
 {
-    /* In a forked child the memory stays: the parent's threads may have held the mutex. */
+    /* In a forked child the memory stays: the parent's threads may have held the mutex.
+     */
     if (l != NULL && pk_client_usable(l->client) == PICKET_OK) {
         picket_release(l);
         free_lock(l);
@@ -422,7 +429,8 @@ void picket_lock_close(struct picket_lock *l)
 
 enum picket_state picket_state(const struct picket_lock *l)
 {
-    struct picket_lock *mine = (struct picket_lock *)l; /* the clock may have the last word */
+    struct picket_lock *mine =
+        (struct picket_lock *)l; /* the clock may have the last word */
     if (pk_client_usable(l->client) != PICKET_OK) {
         return PICKET_GONE;
     }
@@ -475,7 +483,8 @@ enum picket_status picket_checkpoint(struct picket_lock *l, uint64_t need_ms)
 {
     enum picket_state state = picket_state(l);
     uint64_t left = state == PICKET_GONE ? 0 : picket_left_ms(l);
-    if ((state == PICKET_HELD || state == PICKET_OVERDUE) && left >= need_ms && left > 0) {
+    if ((state == PICKET_HELD || state == PICKET_OVERDUE) && left >= need_ms &&
+        left > 0) {
         return PICKET_OK;
     }
     if (state == PICKET_GONE) {
@@ -508,8 +517,8 @@ const char *picket_loss_reason(const struct picket_lock *l)
     return picket_state(l) == PICKET_GONE ? l->reason : "";
 }
 
-void picket_on_renewal(struct picket_lock *l, void (*cb)(uint64_t safe_until_ms, void *ctx),
-                       void *ctx)
+void picket_on_renewal(struct picket_lock *l,
+                       void (*cb)(uint64_t safe_until_ms, void *ctx), void *ctx)
 {
     pthread_mutex_lock(&l->client->mutex);
     l->on_renewal = cb;

@@ -10,7 +10,8 @@
 
 /* ---- fences ---- */
 
-/* Asks, and tells the fence's token where the answer has it; `answer` is the caller's to free. */
+/* Asks, and tells the fence's token where the answer has it; `answer` is the caller's to
+ * free. */
 static enum picket_status ask_fence(struct picket *p, struct pk_command *c,
                                     struct pk_effects *answer, uint64_t *fence)
 {
@@ -23,7 +24,8 @@ static enum picket_status ask_fence(struct picket *p, struct pk_command *c,
 }
 
 /* The same where only the verdict counts. */
-static enum picket_status ask_plainly(struct picket *p, struct pk_command *c, uint64_t *fence)
+static enum picket_status ask_plainly(struct picket *p, struct pk_command *c,
+                                      uint64_t *fence)
 {
     struct pk_effects answer = {0};
     enum picket_status s = ask_fence(p, c, &answer, fence);
@@ -31,24 +33,28 @@ static enum picket_status ask_plainly(struct picket *p, struct pk_command *c, ui
     return s;
 }
 
-enum picket_status picket_fence_claim(struct picket *p, const char *resource, uint64_t token,
-                                      uint64_t *fence)
+enum picket_status picket_fence_claim(struct picket *p, const char *resource,
+                                      uint64_t token, uint64_t *fence)
 {
-    struct pk_command c = {.verb = PK_FENCE_CLAIM, .name = pk_text(resource), .token = token};
+    struct pk_command c = {
+        .verb = PK_FENCE_CLAIM, .name = pk_text(resource), .token = token};
     return ask_plainly(p, &c, fence);
 }
 
-enum picket_status picket_fence_check(struct picket *p, const char *resource, uint64_t token,
-                                      uint64_t *fence)
+enum picket_status picket_fence_check(struct picket *p, const char *resource,
+                                      uint64_t token, uint64_t *fence)
 {
-    struct pk_command c = {.verb = PK_FENCE_CHECK, .name = pk_text(resource), .token = token};
+    struct pk_command c = {
+        .verb = PK_FENCE_CHECK, .name = pk_text(resource), .token = token};
     return ask_plainly(p, &c, fence);
 }
 
-enum picket_status picket_fence_set(struct picket *p, const char *resource, uint64_t token,
-                                    const void *value, size_t len, uint64_t *fence)
+enum picket_status picket_fence_set(struct picket *p, const char *resource,
+                                    uint64_t token, const void *value, size_t len,
+                                    uint64_t *fence)
 {
-    /* No request id: each call is one write, and calls of one holder are in its own order. */
+    /* No request id: each call is one write, and calls of one holder are in its own
+     * order. */
     struct pk_command c = {.verb = PK_FENCE_SET,
                            .name = pk_text(resource),
                            .token = token,
@@ -56,10 +62,12 @@ enum picket_status picket_fence_set(struct picket *p, const char *resource, uint
     return ask_plainly(p, &c, fence);
 }
 
-enum picket_status picket_fence_get(struct picket *p, const char *resource, uint64_t token,
-                                    char **value, size_t *len, uint64_t *fence)
+enum picket_status picket_fence_get(struct picket *p, const char *resource,
+                                    uint64_t token, char **value, size_t *len,
+                                    uint64_t *fence)
 {
-    struct pk_command c = {.verb = PK_FENCE_GET, .name = pk_text(resource), .token = token};
+    struct pk_command c = {
+        .verb = PK_FENCE_GET, .name = pk_text(resource), .token = token};
     struct pk_effects answer = {0};
     enum picket_status s = ask_fence(p, &c, &answer, fence);
     if (s == PICKET_OK) {
@@ -104,8 +112,8 @@ enum picket_status picket_lease_renew(struct picket *p, uint64_t lease, uint32_t
     return s;
 }
 
-enum picket_status picket_lease_release(struct picket *p, uint64_t lease, const char *name,
-                                        uint64_t token)
+enum picket_status picket_lease_release(struct picket *p, uint64_t lease,
+                                        const char *name, uint64_t token)
 {
     struct pk_command c = {
         .verb = PK_LOCK_RELEASE, .lease = lease, .name = pk_text(name), .token = token};
@@ -170,7 +178,8 @@ static const char *keep_text(struct picket_watch *w, size_t i, struct pk_bytes b
     return w->texts[i];
 }
 
-static void hand_out(struct picket_watch *w, const struct pk_effect *e, struct picket_event *out)
+static void hand_out(struct picket_watch *w, const struct pk_effect *e,
+                     struct picket_event *out)
 {
     free_texts(w);
     *out = (struct picket_event){
@@ -190,7 +199,8 @@ static void hand_out(struct picket_watch *w, const struct pk_effect *e, struct p
     };
 }
 
-/* Events without a name belong to the whole, so only a watcher of everything gets them. */
+/* Events without a name belong to the whole, so only a watcher of everything gets them.
+ */
 static bool concerns(const struct picket_watch *w, const struct pk_effect *e)
 {
     size_t len = strlen(w->prefix);

@@ -55,7 +55,8 @@ static void read_user(char out[FIELD_MAX])
 {
     char buffer[1024];
     struct passwd entry, *found = NULL;
-    if (getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found) == 0 && found != NULL) {
+    if (getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found) == 0 &&
+        found != NULL) {
         tidy_text(entry.pw_name, out);
     } else {
         snprintf(out, FIELD_MAX, "%u", (unsigned)geteuid());
@@ -70,8 +71,9 @@ char *pk_view_label(const char *note)
     read_user(user);
     read_command(command);
     tidy_text(note != NULL ? note : "", remark);
-    int n = asprintf(&label, "host=%s\npid=%d\nuser=%s\ncommand=%s%s%s", host, (int)getpid(),
-                     user, command, remark[0] != '\0' ? "\nnote=" : "", remark);
+    int n =
+        asprintf(&label, "host=%s\npid=%d\nuser=%s\ncommand=%s%s%s", host, (int)getpid(),
+                 user, command, remark[0] != '\0' ? "\nnote=" : "", remark);
     PK_ASSERT(n >= 0);
     return label;
 }
@@ -131,8 +133,8 @@ static void describe_owner(struct pk_bytes label, char *out, size_t size)
         return;
     }
     snprintf(out, size, "%.*s@%.*s pid %.*s (%.*s)%s%.*s", (int)user.len, user.data,
-             (int)host.len, host.data, (int)pid.len, pid.data, (int)command.len, command.data,
-             note.len > 0 ? " - " : "", (int)note.len, note.data);
+             (int)host.len, host.data, (int)pid.len, pid.data, (int)command.len,
+             command.data, note.len > 0 ? " - " : "", (int)note.len, note.data);
 }
 
 void pk_view_describe(const struct pk_effects *answer, char *out, size_t size)
@@ -147,13 +149,14 @@ void pk_view_describe(const struct pk_effects *answer, char *out, size_t size)
         char owner[PK_DESCRIPTION_MAX - 128];
         describe_owner(hold->label, owner, sizeof owner);
         snprintf(out, size, "held by %s with token %llu, lease %llu ms left%s", owner,
-                 (unsigned long long)hold->token, (unsigned long long)hold->left_ms, queue);
+                 (unsigned long long)hold->token, (unsigned long long)hold->left_ms,
+                 queue);
     } else if (r->closed_ms > 0) {
         snprintf(out, size, "closed for %llu ms after an unclean end%s",
                  (unsigned long long)r->closed_ms, queue);
     } else {
-        snprintf(out, size, "%s%s", r->waiters > 0 ? "free, but others are first" : "free",
-                 queue);
+        snprintf(out, size, "%s%s",
+                 r->waiters > 0 ? "free, but others are first" : "free", queue);
     }
 }
 
@@ -179,7 +182,8 @@ static const char *keep_text(struct pool *pool, struct pk_bytes b)
 static uint64_t number_of(struct pk_bytes b)
 {
     uint64_t v = 0;
-    for (uint32_t i = 0; i < b.len && i < 18 && b.data[i] >= '0' && b.data[i] <= '9'; i++) {
+    for (uint32_t i = 0; i < b.len && i < 18 && b.data[i] >= '0' && b.data[i] <= '9';
+         i++) {
         v = v * 10 + (uint64_t)(b.data[i] - '0');
     }
     return v;
@@ -228,7 +232,8 @@ static struct picket_view *make_view(const struct pk_effects *answer, const char
     for (size_t i = 1; i <= rows; i++) {
         bytes += row_bytes(&answer->list[i]);
     }
-    struct picket_view *v = pk_door_resize(NULL, sizeof *v + rows * sizeof v->rows[0] + bytes);
+    struct picket_view *v =
+        pk_door_resize(NULL, sizeof *v + rows * sizeof v->rows[0] + bytes);
     memset(v, 0, sizeof *v);
     v->rows = (struct picket_row *)(void *)(v + 1);
     struct pool pool = {.at = (char *)(v->rows + rows)};
@@ -257,9 +262,11 @@ static enum picket_status look(struct picket *p, struct pk_command *c, const cha
     return s;
 }
 
-enum picket_status picket_show(struct picket *p, const char *name, struct picket_view **out)
+enum picket_status picket_show(struct picket *p, const char *name,
+                               struct picket_view **out)
 {
-    struct pk_command c = {.verb = PK_LOCK_SHOW, .name = pk_text(name), .count = PK_PAGE_MAX};
+    struct pk_command c = {
+        .verb = PK_LOCK_SHOW, .name = pk_text(name), .count = PK_PAGE_MAX};
     return look(p, &c, name, out);
 }
 
@@ -273,7 +280,8 @@ enum picket_status picket_list(struct picket *p, const char *prefix, const char 
     return look(p, &c, prefix, out);
 }
 
-enum picket_status picket_lease_show(struct picket *p, uint64_t lease, struct picket_view **out)
+enum picket_status picket_lease_show(struct picket *p, uint64_t lease,
+                                     struct picket_view **out)
 {
     struct pk_command c = {.verb = PK_LEASE_SHOW, .lease = lease, .count = PK_PAGE_MAX};
     return look(p, &c, "", out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Borrowed byte strings, the form in which text passes through the core: not terminated, not
- * owned. A header that hands one out says how long it stays valid.
+ * Borrowed byte strings, the form in which text passes through the core: not terminated,
+ * not owned. A header that hands one out says how long it stays valid.
  */
 #ifndef PICKET_CORE_BYTES_H
 #define PICKET_CORE_BYTES_H

@@ -11,11 +11,11 @@ struct census {
     uint64_t *seqs;   /* of the claims */
 };
 
-#define DEMAND(x, sentence)                                                                        \
-    do {                                                                                           \
-        if (!(x)) {                                                                                \
-            return sentence;                                                                       \
-        }                                                                                          \
+#define DEMAND(x, sentence)                                                              \
+    do {                                                                                 \
+        if (!(x)) {                                                                      \
+            return sentence;                                                             \
+        }                                                                                \
     } while (0)
 
 static void sift_down(uint64_t *v, size_t from, size_t n)
@@ -54,7 +54,8 @@ static bool all_different(uint64_t *v, size_t n)
     return true;
 }
 
-static bool timer_in(const struct pk_machine *m, const struct pk_timer *t, const void *owner)
+static bool timer_in(const struct pk_machine *m, const struct pk_timer *t,
+                     const void *owner)
 {
     return t != NULL && t->owner == owner && pk_timer_taken(m, t);
 }
@@ -73,12 +74,14 @@ static const char *check_part(const struct pk_claim *c, const struct pk_claim_pa
 static const char *check_claim(const struct pk_machine *m, const struct pk_lease *l,
                                const struct pk_claim *c, struct census *seen)
 {
-    DEMAND(c->lease == l && l->end == PK_END_NONE, "I3: a claim of a lease that is not alive");
+    DEMAND(c->lease == l && l->end == PK_END_NONE,
+           "I3: a claim of a lease that is not alive");
     DEMAND(c->token <= m->last_token, "I2: a token that was never granted");
     DEMAND(c->seq > 0 && c->seq < m->next_seq, "I2: a claim from the future");
     DEMAND(c->since_ms <= m->clock, "I4: a claim that begins in the future");
     bool timed = c->token == 0 ? c->timer != NULL : c->max_hold_ms != 0;
-    DEMAND(timed == (c->timer != NULL), "I4: a hold has a timer if and only if it has a max-hold");
+    DEMAND(timed == (c->timer != NULL),
+           "I4: a hold has a timer if and only if it has a max-hold");
     DEMAND(!timed || timer_in(m, c->timer, c), "I4: a claim's timer is not armed");
     DEMAND(!timed || (c->timer->kind == PK_TIMER_CLAIM && c->timer->id == c->seq),
            "I4: a claim's timer under another id");
@@ -124,12 +127,14 @@ static const char *check_lease(const struct pk_machine *m, const struct pk_lease
         DEMAND(c->request > request || c->request == 0, "R1: two claims of one request");
         DEMAND(seen->stats.holds + seen->stats.waits < m->stats.holds + m->stats.waits,
                "I7: more claims than counted");
-        DEMAND(c->token == 0 || seen->stats.holds < m->stats.holds, "I7: more holds than counted");
+        DEMAND(c->token == 0 || seen->stats.holds < m->stats.holds,
+               "I7: more holds than counted");
         request = c->request;
         const char *wrong = check_claim(m, l, c, seen);
         DEMAND(wrong == NULL, wrong);
     }
-    DEMAND(l->n_holds == seen->stats.holds - holds && l->n_waits == seen->stats.waits - waits,
+    DEMAND(l->n_holds == seen->stats.holds - holds &&
+               l->n_waits == seen->stats.waits - waits,
            "I7: a lease's counts");
     return NULL;
 }
@@ -150,7 +155,8 @@ static const char *check_queue(const struct pk_lock *l, struct census *seen)
     seen->parts_waiting -= waits;
     struct pk_node *head = pk_tree_first(&l->queue);
     bool stranded =
-        head != NULL && pk_claim_ready(pk_claim_of(PK_OWNER(head, struct pk_claim_part, node)));
+        head != NULL &&
+        pk_claim_ready(pk_claim_of(PK_OWNER(head, struct pk_claim_part, node)));
     DEMAND(!stranded, "I5: a waiter that could be granted");
     return NULL;
 }
@@ -202,7 +208,8 @@ static const char *check_nouns(const struct pk_machine *m, struct census *seen)
         wrong = check_lock(m, PK_OWNER(n, struct pk_lock, node), seen);
         DEMAND(wrong == NULL, wrong);
     }
-    DEMAND(seen->parts_held == 0 && seen->parts_waiting == 0, "I3: claims that no lock knows");
+    DEMAND(seen->parts_held == 0 && seen->parts_waiting == 0,
+           "I3: claims that no lock knows");
     for (struct pk_node *n = pk_tree_first(&m->fences); n != NULL; n = pk_tree_next(n)) {
         const struct pk_fence *f = PK_OWNER(n, struct pk_fence, node);
         seen->stats.fences++;
@@ -235,8 +242,9 @@ static const char *check_counts(const struct pk_machine *m, const struct census 
 const char *pk_machine_check(const struct pk_machine *m)
 {
     DEMAND(m->n_touched == 0, "W1: locks were left unsettled");
-    DEMAND(pk_tree_sound(&m->leases) && pk_tree_sound(&m->openings) && pk_tree_sound(&m->locks) &&
-               pk_tree_sound(&m->fences) && pk_tree_sound(&m->timers),
+    DEMAND(pk_tree_sound(&m->leases) && pk_tree_sound(&m->openings) &&
+               pk_tree_sound(&m->locks) && pk_tree_sound(&m->fences) &&
+               pk_tree_sound(&m->timers),
            "I9: a tree of the machine");
     struct census seen = {0};
     seen.tokens = pk_zeroed((m->stats.holds + 1) * sizeof *seen.tokens);

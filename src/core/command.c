@@ -5,7 +5,8 @@
 #include "core/utf8.h"
 #include "core/wire.h"
 
-/* More than any text field may have, so that decoding is bounded and validation can explain. */
+/* More than any text field may have, so that decoding is bounded and validation can
+ * explain. */
 enum { TEXT_CEILING = 4096 };
 
 const char *pk_mode_name(enum pk_mode m)
@@ -213,7 +214,8 @@ static const char *parts_wrong(const struct pk_command *c)
         if (p->mode == PK_MODE_NONE || p->mode > PK_SLOT) {
             return "the mode must be exclusive, shared or slot";
         }
-        if (p->mode == PK_SLOT ? p->slots == 0 || p->slots > PK_SLOTS_MAX : p->slots != 0) {
+        if (p->mode == PK_SLOT ? p->slots == 0 || p->slots > PK_SLOTS_MAX
+                               : p->slots != 0) {
             return "slots must be 1 to 1000000, and only for a semaphore";
         }
         for (uint32_t j = 0; j < i; j++) {
@@ -238,7 +240,8 @@ static const char *times_wrong(const struct pk_command *c, uint32_t fields)
     if (c->max_hold_ms > PK_HOLD_MAX_MS) {
         return "max-hold must not be longer than 30 days";
     }
-    return c->lock_delay_ms > PK_DELAY_MAX_MS ? "lock-delay must not be longer than 24 h" : NULL;
+    return c->lock_delay_ms > PK_DELAY_MAX_MS ? "lock-delay must not be longer than 24 h"
+                                              : NULL;
 }
 
 static const char *texts_wrong(const struct pk_command *c, uint32_t fields)
@@ -255,6 +258,9 @@ static const char *texts_wrong(const struct pk_command *c, uint32_t fields)
         if (wrong != NULL) {
             return wrong;
         }
+    }
+    if (c->cursor.len > PK_NAME_MAX) {
+        return "the cursor must not be longer than 255 bytes";
     }
     if (c->label.len > PK_LABEL_CEILING || !pk_utf8_printable(c->label, true)) {
         return "the label must be printable text of at most 4096 bytes";
@@ -288,7 +294,8 @@ const char *pk_command_wrong(const struct pk_command *c)
         return wrong;
     }
     bool no_token = c->token == 0 && (fields & PK_F_OPTIONAL_TOKEN);
-    if ((fields & PK_F_TOKEN) && !no_token && (c->token == 0 || c->token > PK_TOKEN_MAX)) {
+    if ((fields & PK_F_TOKEN) && !no_token &&
+        (c->token == 0 || c->token > PK_TOKEN_MAX)) {
         return "a token must be a number from 1 to 9007199254740991";
     }
     if ((fields & PK_F_COUNT) && (c->count == 0 || c->count > PK_PAGE_MAX)) {
@@ -296,6 +303,9 @@ const char *pk_command_wrong(const struct pk_command *c)
     }
     if ((fields & PK_F_TARGET) && c->target == 0) {
         return "the request to cancel must not be 0";
+    }
+    if ((fields & PK_F_TARGET) && c->target == c->request) {
+        return "a cancel needs a request id of its own";
     }
     if ((fields & PK_F_LEASES) && (c->n_leases == 0 || c->n_leases > PK_RENEW_MAX)) {
         return "a renewal must name 1 to 4096 leases";

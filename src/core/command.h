@@ -2,14 +2,16 @@
 /*
  * Commands: what goes into the machine, in memory and in bytes.
  *
- * One flat struct for all verbs; the table below says which fields a verb has, and it alone
- * drives encoding, decoding and validation. Fields a verb does not have are zero.
+ * One flat struct for all verbs; the table below says which fields a verb has, and it
+ * alone drives encoding, decoding and validation. Fields a verb does not have are zero.
  *
- * Bytes, in order, all integers as little-endian base-128 varints, byte strings as length + bytes:
+ * Bytes, in order; integers are varints, strings a length and bytes (wire.h):
  *
- *     verb (1 byte)  stamp  principal  then the verb's fields in the order of enum pk_field
- *     PARTS:  count, then per lock: name, mode (1 byte), slots
- *     LEASES: count, then count ids of 8 bytes each, little endian
+ *     verb (1 byte)  stamp  principal
+ *     those of lease request target token ttl wait max_hold lock_delay count it has
+ *     those of name label value reason cursor it has
+ *     PARTS:  count, then per lock: name  mode (1 byte)  slots
+ *     LEASES: count, then ids of 8 bytes each, little endian
  *     LIMITS: count, then one integer per limit in the order of PK_LIMITS
  *
  * The format has no version of its own: the containers (journal, log entry) carry one.
@@ -58,28 +60,28 @@ enum pk_field {
 };
 
 /*  X(verb, wire name, fields) */
-#define PK_VERBS(X)                                                                                \
-    X(TICK, "TICK", 0)                                                                             \
-    X(CONFIGURE, "CONFIGURE", PK_F_REQUEST | PK_F_LIMITS)                                          \
-    X(LEAP, "LEAP", PK_F_REQUEST)                                                                  \
-    X(LEASE_OPEN, "LEASE OPEN", PK_F_REQUEST | PK_F_TTL | PK_F_LABEL)                              \
-    X(LEASE_RENEW, "LEASE RENEW", PK_F_LEASES | PK_F_TTL)                                          \
-    X(LEASE_CLOSE, "LEASE CLOSE", PK_F_LEASE)                                                      \
-    X(LEASE_SHOW, "LEASE SHOW", PK_F_LEASE | PK_F_COUNT | PK_F_READ)                               \
-    X(LOCK_ACQUIRE, "LOCK ACQUIRE",                                                                \
-      PK_F_LEASE | PK_F_REQUEST | PK_F_PARTS | PK_F_WAIT | PK_F_MAX_HOLD | PK_F_LOCK_DELAY |       \
-          PK_F_VALUE)                                                                              \
-    X(LOCK_CANCEL, "LOCK CANCEL", PK_F_LEASE | PK_F_REQUEST | PK_F_TARGET)                         \
-    X(LOCK_RELEASE, "LOCK RELEASE", PK_F_LEASE | PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN)            \
-    X(LOCK_VALUE, "LOCK VALUE",                                                                    \
-      PK_F_LEASE | PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_VALUE)                             \
-    X(LOCK_BREAK, "LOCK BREAK", PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_REASON)               \
-    X(LOCK_SHOW, "LOCK SHOW", PK_F_NAME | PK_F_COUNT | PK_F_READ)                                  \
-    X(LOCK_LIST, "LOCK LIST",                                                                      \
-      PK_F_NAME | PK_F_PREFIX | PK_F_CURSOR | PK_F_COUNT | PK_F_READ)                              \
-    X(FENCE_CLAIM, "FENCE CLAIM", PK_F_NAME | PK_F_TOKEN)                                          \
-    X(FENCE_CHECK, "FENCE CHECK", PK_F_NAME | PK_F_TOKEN | PK_F_READ)                              \
-    X(FENCE_SET, "FENCE SET", PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_VALUE)                  \
+#define PK_VERBS(X)                                                                      \
+    X(TICK, "TICK", 0)                                                                   \
+    X(CONFIGURE, "CONFIGURE", PK_F_REQUEST | PK_F_LIMITS)                                \
+    X(LEAP, "LEAP", PK_F_REQUEST)                                                        \
+    X(LEASE_OPEN, "LEASE OPEN", PK_F_REQUEST | PK_F_TTL | PK_F_LABEL)                    \
+    X(LEASE_RENEW, "LEASE RENEW", PK_F_LEASES | PK_F_TTL)                                \
+    X(LEASE_CLOSE, "LEASE CLOSE", PK_F_LEASE)                                            \
+    X(LEASE_SHOW, "LEASE SHOW", PK_F_LEASE | PK_F_COUNT | PK_F_READ)                     \
+    X(LOCK_ACQUIRE, "LOCK ACQUIRE",                                                      \
+      PK_F_LEASE | PK_F_REQUEST | PK_F_PARTS | PK_F_WAIT | PK_F_MAX_HOLD |               \
+          PK_F_LOCK_DELAY | PK_F_VALUE)                                                  \
+    X(LOCK_CANCEL, "LOCK CANCEL", PK_F_LEASE | PK_F_REQUEST | PK_F_TARGET)               \
+    X(LOCK_RELEASE, "LOCK RELEASE", PK_F_LEASE | PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN)  \
+    X(LOCK_VALUE, "LOCK VALUE",                                                          \
+      PK_F_LEASE | PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_VALUE)                   \
+    X(LOCK_BREAK, "LOCK BREAK", PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_REASON)     \
+    X(LOCK_SHOW, "LOCK SHOW", PK_F_NAME | PK_F_COUNT | PK_F_READ)                        \
+    X(LOCK_LIST, "LOCK LIST",                                                            \
+      PK_F_NAME | PK_F_PREFIX | PK_F_CURSOR | PK_F_COUNT | PK_F_READ)                    \
+    X(FENCE_CLAIM, "FENCE CLAIM", PK_F_NAME | PK_F_TOKEN)                                \
+    X(FENCE_CHECK, "FENCE CHECK", PK_F_NAME | PK_F_TOKEN | PK_F_READ)                    \
+    X(FENCE_SET, "FENCE SET", PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_VALUE)        \
     X(FENCE_GET, "FENCE GET", PK_F_NAME | PK_F_TOKEN | PK_F_OPTIONAL_TOKEN)
 
 enum pk_verb {
@@ -95,30 +97,30 @@ uint32_t pk_verb_fields(enum pk_verb v);  /* mask of enum pk_field */
 /* One lock of an acquire. */
 struct pk_part {
     struct pk_bytes name;
-    uint32_t slots;     /* for PK_SLOT: how many places the semaphore has; else 0 */
+    uint32_t slots; /* for PK_SLOT: how many places the semaphore has; else 0 */
     enum pk_mode mode;
 };
 
 struct pk_command {
     enum pk_verb verb;
-    uint64_t stamp_ms;          /* cluster time proposed; the machine takes max(clock, stamp) */
-    struct pk_bytes principal;  /* who asks, as the transport authenticated them; may be empty */
+    uint64_t stamp_ms; /* cluster time proposed; the machine takes max(clock, stamp) */
+    struct pk_bytes principal; /* who asks, as the transport knows them; may be empty */
     uint64_t lease;
-    uint64_t request;           /* client-made id; 0: not repeatable, every arrival is new */
-    uint64_t target;            /* CANCEL: the request id of the acquire meant */
-    struct pk_bytes name;       /* lock or resource; LIST: prefix */
+    uint64_t request;     /* client-made id; 0: not repeatable, every arrival is new */
+    uint64_t target;      /* CANCEL: the request id of the acquire meant */
+    struct pk_bytes name; /* lock or resource; LIST: prefix */
     struct pk_part parts[PK_SET_MAX];
     uint32_t n_parts;
     uint64_t token;
-    uint64_t ttl_ms;            /* RENEW: 0 keeps the lease's TTL */
-    uint64_t wait_ms;           /* 0: try; PK_WAIT_FOREVER; else a bound in cluster time */
-    uint64_t max_hold_ms;       /* 0: none */
+    uint64_t ttl_ms;      /* RENEW: 0 keeps the lease's TTL */
+    uint64_t wait_ms;     /* 0: try; PK_WAIT_FOREVER; else a bound in cluster time */
+    uint64_t max_hold_ms; /* 0: none */
     uint64_t lock_delay_ms;
-    uint64_t count;             /* rows wanted, 1..PK_PAGE_MAX */
+    uint64_t count; /* rows wanted, 1..PK_PAGE_MAX */
     struct pk_bytes label;
     struct pk_bytes value;
     struct pk_bytes reason;
-    struct pk_bytes cursor;     /* LIST: only names after this one */
+    struct pk_bytes cursor;      /* LIST: only names after this one */
     const unsigned char *leases; /* RENEW: n_leases ids of 8 bytes, little endian */
     uint32_t n_leases;
     struct pk_limits limits;
@@ -137,8 +139,8 @@ size_t pk_command_encode(const struct pk_command *c, unsigned char *out);
  * Returns the bytes consumed, 0 when they are not a whole, well-formed command. */
 size_t pk_command_decode(const unsigned char *in, size_t len, struct pk_command *out);
 
-/* NULL when every field is within the fixed bounds of limits.h, else one sentence that says what
- * is wrong. Clients ask before sending; the machine asks again in the step. */
+/* NULL when every field is within the fixed bounds of limits.h, else one sentence that
+ * says what is wrong. Clients ask before sending; the machine asks again in the step. */
 const char *pk_command_wrong(const struct pk_command *c);
 /* The same for a single lock or resource name. */
 const char *pk_name_wrong(struct pk_bytes name);

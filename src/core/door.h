@@ -2,10 +2,10 @@
 /*
  * The two doors through which the core reaches the world outside.
  *
- * The core itself defines neither: whoever embeds it does (src/host/door.c for programs, the
- * simulator's glue for WebAssembly). Both doors hide failure: memory either comes or the process
- * stops. A replica that can't allocate must stop, because one that goes on without an effect the
- * others had would diverge from them.
+ * The core itself defines neither: whoever embeds it does (src/host/door.c for programs,
+ * the simulator's glue for WebAssembly). Both doors hide failure: memory either comes or
+ * the process stops. A replica that can't allocate must stop, because one that goes on
+ * without an effect the others had would diverge from them.
  */
 #ifndef PICKET_CORE_DOOR_H
 #define PICKET_CORE_DOOR_H

@@ -3,8 +3,9 @@
 
 #include "core/door.h"
 
-/* The list's bytes live in blocks that never move, so an effect's strings stay valid while more
- * are added. Used blocks come first in the chain; after a reset all are free again. */
+/* The list's bytes live in blocks that never move, so an effect's strings stay valid
+ * while more are added. Used blocks come first in the chain; after a reset all are free
+ * again. */
 struct pk_effect_block {
     struct pk_effect_block *next;
     uint32_t used;
@@ -17,11 +18,12 @@ enum { BLOCK_BYTES = 16384, BLOCK_BYTES_MAX = 1 << 26, FIRST_EFFECTS = 64 };
 const char *pk_effect_name(enum pk_effect_kind k)
 {
     static const char *const names[] = {
-        "reply",   "lock",  "hold",         "wait",     "lease-opened", "lease-ended",
-        "queued",  "left",  "granted",      "ended",    "value",        "closed",
-        "opened",  "fence-raised", "fence-set", "leapt",
+        "reply",  "lock",         "hold",      "wait",  "lease-opened", "lease-ended",
+        "queued", "left",         "granted",   "ended", "value",        "closed",
+        "opened", "fence-raised", "fence-set", "leapt",
     };
-    _Static_assert(sizeof names / sizeof names[0] == PK_EFFECT_COUNT, "one name per kind");
+    _Static_assert(sizeof names / sizeof names[0] == PK_EFFECT_COUNT,
+                   "one name per kind");
     PK_ASSERT(k < PK_EFFECT_COUNT);
     return names[k];
 }
@@ -61,7 +63,8 @@ static struct pk_bytes keep_bytes(struct pk_effects *e, struct pk_bytes from)
     struct pk_effect_block *b = e->blocks;
     if (b == NULL || b->size - b->used < from.len) {
         uint32_t size = b == NULL ? BLOCK_BYTES : b->size;
-        while (size < from.len || (b != NULL && size == b->size && size < BLOCK_BYTES_MAX)) {
+        while (size < from.len ||
+               (b != NULL && size == b->size && size < BLOCK_BYTES_MAX)) {
             size *= 2;
         }
         b = pk_door_resize(NULL, sizeof *b + size);

@@ -2,11 +2,11 @@
 /*
  * Effects: what comes out of the machine.
  *
- * A step appends, in this order: what the passing of time did (events), then for the command one
- * REPLY (RENEW: one for each lease), the ROWs that belong to that reply, and the EVENTs it caused.
- * Events are the watch stream: each change of state makes exactly one, on every replica; whoever
- * wants to watch filters them by name. An event that concerns a lease carries its id, so that the
- * embedder can also push it to the owner.
+ * A step appends, in this order: what the passing of time did (events), then for the
+ * command one REPLY (RENEW: one for each lease), the ROWs that belong to that reply, and
+ * the EVENTs it caused. Events are the watch stream: each change of state makes exactly
+ * one, on every replica; whoever wants to watch filters them by name. An event that
+ * concerns a lease carries its id, so that the embedder can also push it to the owner.
  *
  * All bytes in effects are copies owned by the list: valid until the next reset.
  */
@@ -20,17 +20,20 @@
 #include "core/status.h"
 
 enum pk_effect_kind {
-    PK_REPLY,         /* the answer: verb, status, request and whatever the status carries */
-    PK_ROW_LOCK,      /* a lock in a LIST: name, slots, holders, waiters, closed_ms; its first hold */
-    PK_ROW_HOLD,      /* a hold: name, mode, lease, request, token, since, left_ms, label, value */
-    PK_ROW_WAIT,      /* a wait: name, mode, lease, request, place, since, label */
-    PK_EV_LEASE_OPENED,
+    PK_REPLY, /* the answer: verb, status, lease, request, and what the status carries */
+    /* Rows and events about a claim have, for one of its parts: name, mode, slots, part
+     * and parts, lease, request, token. Rows also: since, left_ms, label, value. */
+    PK_ROW_LOCK,        /* a lock in a LIST: its oldest hold's row, and holders, waiters,
+                           closed_ms */
+    PK_ROW_HOLD,        /* a hold */
+    PK_ROW_WAIT,        /* a wait; place */
+    PK_EV_LEASE_OPENED, /* lease, label */
     PK_EV_LEASE_ENDED,  /* lease, end */
-    PK_EV_QUEUED,       /* name, lease, request, mode, place */
-    PK_EV_LEFT,         /* a waiter left its queue without a grant: name, lease, request, end */
-    PK_EV_GRANTED,      /* name, lease, request, mode, token, value */
-    PK_EV_ENDED,        /* a hold ended: name, lease, request, token, end, by and why if broken */
-    PK_EV_VALUE,        /* name, lease, token, value */
+    PK_EV_QUEUED,       /* place */
+    PK_EV_LEFT,         /* a waiter left its queue without a grant: end */
+    PK_EV_GRANTED,      /* value */
+    PK_EV_ENDED,        /* a hold ended: end; if broken, by and why */
+    PK_EV_VALUE,        /* value */
     PK_EV_CLOSED,       /* lock-delay began: name, closed_ms */
     PK_EV_OPENED,       /* lock-delay is over: name */
     PK_EV_FENCE_RAISED, /* name, token */
@@ -48,15 +51,16 @@ struct pk_effect {
     enum pk_end end;
     enum pk_mode mode;
     uint32_t slots;
-    uint32_t part, parts;   /* of a set: this is lock number part (from 0) of parts */
-    uint32_t place;         /* in the queue, from 1 */
+    uint32_t part, parts; /* of a set: this is lock number part (from 0) of parts */
+    uint32_t place;       /* in the queue, from 1 */
     uint32_t holders, waiters;
     uint64_t lease, request, token;
-    uint64_t left_ms;       /* of the lease */
-    uint64_t closed_ms;     /* of the lock's delay after an unclean end */
-    uint64_t since_ms;      /* cluster time of the grant or of queueing */
+    uint64_t left_ms;   /* of the lease */
+    uint64_t closed_ms; /* of the lock's delay after an unclean end */
+    uint64_t since_ms;  /* cluster time of the grant or of queueing */
     struct pk_bytes name, value, label;
-    struct pk_bytes by, why; /* who broke a lock, and why; why: also what BADARG found wrong */
+    struct pk_bytes by;  /* who broke a lock */
+    struct pk_bytes why; /* their reason; what BADARG found wrong; which LIMIT */
 };
 
 struct pk_effect_block; /* a piece of the list's own byte store */

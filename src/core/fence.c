@@ -47,7 +47,8 @@ static uint64_t token_of(const struct pk_fence *f)
     return f == NULL ? 0 : f->token;
 }
 
-/* The limit that a write of `value_len` bytes to `f` (NULL: a new fence) would pass, or NULL. */
+/* The limit that a write of `value_len` bytes to `f` (NULL: a new fence) would pass, or
+ * NULL. */
 static const char *limit_reached(const struct pk_machine *m, const struct pk_fence *f,
                                  struct pk_bytes name, uint32_t value_len)
 {
@@ -62,9 +63,11 @@ static const char *limit_reached(const struct pk_machine *m, const struct pk_fen
     return need > freed && !pk_room_for(m, need - freed) ? "stored_bytes" : NULL;
 }
 
-/* F1, the rule of every fence: a lower token is refused, a higher one raises. Returns the fence
- * that now stands at the command's token, or NULL after having replied the refusal. */
-static struct pk_fence *admit(struct pk_machine *m, const struct pk_command *c, bool *raised)
+/* F1, the rule of every fence: a lower token is refused, a higher one raises. Returns the
+ * fence that now stands at the command's token, or NULL after having replied the refusal.
+ */
+static struct pk_fence *admit(struct pk_machine *m, const struct pk_command *c,
+                              bool *raised)
 {
     struct pk_fence *f = find(m, c->name);
     if (c->token < token_of(f)) {
@@ -89,13 +92,14 @@ static struct pk_fence *admit(struct pk_machine *m, const struct pk_command *c, 
 
 static void event_raised(struct pk_machine *m, const struct pk_fence *f)
 {
-    pk_event(m, (struct pk_effect){
-                    .kind = PK_EV_FENCE_RAISED, .name = pk_fence_name(f), .token = f->token});
+    pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_RAISED,
+                                   .name = pk_fence_name(f),
+                                   .token = f->token});
 }
 
 /* Answers OK with token and value, and tells when the fence went up. */
-static void accept(struct pk_machine *m, const struct pk_command *c, const struct pk_fence *f,
-                   bool raised)
+static void accept(struct pk_machine *m, const struct pk_command *c,
+                   const struct pk_fence *f, bool raised)
 {
     struct pk_effect e = {.kind = PK_REPLY,
                           .verb = c->verb,
@@ -132,7 +136,8 @@ void pk_fence_check(struct pk_machine *m, const struct pk_command *c)
 void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
 {
     struct pk_fence *f = find(m, c->name);
-    if (f != NULL && f->token == c->token && c->request != 0 && c->request <= f->request) {
+    if (f != NULL && f->token == c->token && c->request != 0 &&
+        c->request <= f->request) {
         /* F3: a late copy of an earlier write must not undo the one after it. */
         pk_reply(m, c, c->request == f->request ? PK_OK : PK_TOOOLD)->token = f->token;
         return;

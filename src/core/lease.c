@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Leases: a client's liveness, and the memory that makes its retries safe. Rules L and R. */
+/* Leases: a client's liveness, and the memory that makes its retries safe. Rules L and R.
+ */
 #include "core/door.h"
 #include "core/state.h"
 
@@ -228,7 +229,8 @@ void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l)
     m->n_ended++;
 }
 
-/* Keeps at most limits.ended leases in memory after their end: the oldest are forgotten. */
+/* Keeps at most limits.ended leases in memory after their end: the oldest are forgotten.
+ */
 static void forget_oldest(struct pk_machine *m)
 {
     while (m->n_ended > m->limits.ended) {
@@ -248,7 +250,8 @@ void pk_lease_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why)
     pk_timer_disarm(m, &l->timer);
     l->end = why;
     m->stats.leases--;
-    pk_event(m, (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = why});
+    pk_event(m,
+             (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = why});
     struct pk_node *n;
     while ((n = pk_tree_first(&l->claims)) != NULL) {
         struct pk_claim *c = PK_OWNER(n, struct pk_claim, node);
@@ -263,15 +266,18 @@ void pk_lease_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why)
 
 /* ---- repeats ---- */
 
-bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l, const struct pk_command *c)
+bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l,
+                       const struct pk_command *c)
 {
     if (c->request == 0) {
         return false;
     }
     const struct pk_answer *a = pk_replies_find(&l->replies, c->request);
-    bool claimed = pk_lease_claim(l, c->request) != NULL; /* lock.c answers an ACQUIRE from it */
+    bool claimed =
+        pk_lease_claim(l, c->request) != NULL; /* lock.c answers an ACQUIRE from it */
     if ((a != NULL && a->verb != c->verb) || (claimed && c->verb != PK_LOCK_ACQUIRE)) {
-        pk_reply(m, c, PK_BADARG)->why = pk_text("the request id belongs to another command");
+        pk_reply(m, c, PK_BADARG)->why =
+            pk_text("the request id belongs to another command");
         return true;
     }
     if (a != NULL) {

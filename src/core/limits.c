@@ -16,9 +16,9 @@ struct pk_limits pk_limits_default(void)
 
 const char *pk_limits_wrong(const struct pk_limits *l)
 {
-#define X(name, initial, ceiling, text)                                                            \
-    if (l->name < 1 || (uint64_t)l->name > (uint64_t)(ceiling)) {                                  \
-        return "limit " #name " must be between 1 and " #ceiling;                                  \
+#define X(name, initial, ceiling, text)                                                  \
+    if (l->name < 1 || (uint64_t)l->name > (uint64_t)(ceiling)) {                        \
+        return "limit " #name " must be between 1 and " #ceiling;                        \
     }
     PK_LIMITS(X)
 #undef X
@@ -36,7 +36,8 @@ void pk_limits_write(struct pk_writer *w, const struct pk_limits *l)
 void pk_limits_read(struct pk_reader *r, struct pk_limits *l)
 {
     pk_read_ranged(r, LIMIT_COUNT, LIMIT_COUNT);
-#define X(name, initial, ceiling, text) l->name = (uint32_t)pk_read_ranged(r, 0, UINT32_MAX);
+#define X(name, initial, ceiling, text)                                                  \
+    l->name = (uint32_t)pk_read_ranged(r, 0, UINT32_MAX);
     PK_LIMITS(X)
 #undef X
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The bounds of P10. The first group is fixed by the protocol; the second is part of the
- * replicated state (set by the CONFIGURE command, kept in snapshots), so that "full" is the same
- * answer on every node whatever its flags say.
+ * replicated state (set by the CONFIGURE command, kept in snapshots), so that "full" is
+ * the same answer on every node whatever its flags say.
  */
 #ifndef PICKET_CORE_LIMITS_H
 #define PICKET_CORE_LIMITS_H
@@ -19,7 +19,7 @@ enum {
     PK_TTL_MIN_MS = 50,
     PK_TTL_MAX_MS = 24 * 3600 * 1000,
     PK_DELAY_MAX_MS = 24 * 3600 * 1000, /* lock-delay */
-    PK_LABEL_CEILING = 4096,            /* what label_bytes and value_bytes can be raised to */
+    PK_LABEL_CEILING = 4096, /* what label_bytes and value_bytes can be raised to */
     PK_VALUE_CEILING = 1048576,
 };
 
@@ -29,21 +29,24 @@ enum {
 #define PK_SLOTS_MAX UINT32_C(1000000)
 #define PK_TOKEN_MAX ((UINT64_C(1) << 53) - 1) /* exact as a JSON number */
 #define PK_TOKEN_LEAP (UINT64_C(1) << 32)      /* what a restore from backup adds */
-#define PK_TIME_MAX (UINT64_C(1) << 62)        /* cluster time, ms: sums of it never overflow */
+#define PK_TIME_MAX                                                                      \
+    (UINT64_C(1) << 62) /* cluster time, ms: sums of it never overflow   \
+                                         */
 
-/*  X(name, default, ceiling, what it bounds) */
-#define PK_LIMITS(X)                                                                               \
-    X(leases, 1000000, 100000000, "leases alive at once")                                          \
-    X(locks, 2000000, 100000000, "locks held, waited for or closed at once")                       \
-    X(claims, 4000000, 100000000, "holds and waits of all leases together")                        \
-    X(lease_claims, 100000, 10000000, "holds and waits of one lease")                              \
-    X(lock_waiters, 10000, 10000000, "waiters in one lock's queue")                                \
-    X(set_locks, PK_SET_MAX, PK_SET_MAX, "locks in one set")                                       \
-    X(fences, 1000000, 100000000, "fence registers")                                               \
-    X(label_bytes, 512, PK_LABEL_CEILING, "bytes of one owner label")                                          \
-    X(value_bytes, 65536, PK_VALUE_CEILING, "bytes of one election or fence value")                         \
-    X(stored_bytes, 268435456, 4294967295, "bytes of all names, labels and values together")       \
-    X(replies, 16, 1024, "answers remembered for each lease, so that a retry is safe")             \
+/*  X(name, default, ceiling, what it bounds); numbers, since sentences quote them */
+#define PK_LIMITS(X)                                                                     \
+    X(leases, 1000000, 100000000, "leases alive at once")                                \
+    X(locks, 2000000, 100000000, "locks held, waited for or closed at once")             \
+    X(claims, 4000000, 100000000, "holds and waits of all leases together")              \
+    X(lease_claims, 100000, 10000000, "holds and waits of one lease")                    \
+    X(lock_waiters, 10000, 10000000, "waiters in one lock's queue")                      \
+    X(set_locks, 16, 16, "locks in one set")                                             \
+    X(fences, 1000000, 100000000, "fence registers")                                     \
+    X(label_bytes, 512, 4096, "bytes of one owner label")                                \
+    X(value_bytes, 65536, 1048576, "bytes of one election or fence value")               \
+    X(stored_bytes, 268435456, 4294967295,                                               \
+      "bytes of all names, labels and values together")                                  \
+    X(replies, 16, 1024, "answers remembered for each lease, so that a retry is safe")   \
     X(ended, 1024, 1000000, "ended leases remembered, with the reason")
 
 struct pk_limits {
@@ -56,7 +59,8 @@ struct pk_reader;
 struct pk_writer;
 
 struct pk_limits pk_limits_default(void);
-/* NULL when each limit is between 1 and its ceiling, else a sentence about the first that isn't. */
+/* NULL when each limit is between 1 and its ceiling, else a sentence about the first that
+ * isn't. */
 const char *pk_limits_wrong(const struct pk_limits *l);
 void pk_limits_write(struct pk_writer *w, const struct pk_limits *l);
 void pk_limits_read(struct pk_reader *r, struct pk_limits *l);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Locks and the claims on them: granting, waiting, waking, ending. Rules G, W, E, V and Q. */
+/* Locks and the claims on them: granting, waiting, waking, ending. Rules G, W, E, V and
+ * Q. */
 #include "core/door.h"
 #include "core/state.h"
 
@@ -196,8 +197,8 @@ void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t 
 
 /* ---- granting ---- */
 
-/* G1 for a lock that exists. Shared holds are never beside an exclusive one (I1), so looking at
- * any one hold tells about all. */
+/* G1 for a lock that exists. Shared holds are never beside an exclusive one (I1), so
+ * looking at any one hold tells about all. */
 static bool compatible(const struct pk_lock *l, enum pk_mode mode)
 {
     if (l->closed != NULL) {
@@ -236,7 +237,8 @@ static void touch(struct pk_machine *m, struct pk_lock *l)
     m->touched[m->n_touched++] = l;
 }
 
-/* G6: check, grant and token are one act. The claim is in its lease; its parts are in no tree. */
+/* G6: check, grant and token are one act. The claim is in its lease; its parts are in no
+ * tree. */
 static void grant(struct pk_machine *m, struct pk_claim *c)
 {
     PK_ASSERT(c->token == 0 && c->lease->end == PK_END_NONE);
@@ -283,7 +285,8 @@ static void settle(struct pk_machine *m, struct pk_lock *l)
 
 void pk_locks_settle(struct pk_machine *m)
 {
-    /* The list may grow while it is worked off: a granted set touches its other locks (W2). */
+    /* The list may grow while it is worked off: a granted set touches its other locks
+     * (W2). */
     for (uint32_t i = 0; i < m->n_touched; i++) {
         struct pk_lock *l = m->touched[i];
         l->touched = 0;
@@ -314,7 +317,8 @@ static uint32_t first_blocked(const struct pk_machine *m, const struct pk_comman
 }
 
 /* G5: fills in what is in the way of an acquire, and adds the row of whoever holds it. */
-static void describe_block(struct pk_machine *m, struct pk_effect *e, struct pk_bytes name)
+static void describe_block(struct pk_machine *m, struct pk_effect *e,
+                           struct pk_bytes name)
 {
     const struct pk_lock *l = pk_lock_find(m, name);
     PK_ASSERT(l != NULL);
@@ -330,8 +334,11 @@ static void describe_block(struct pk_machine *m, struct pk_effect *e, struct pk_
 
 static struct pk_effect plain_reply(const struct pk_command *c, enum pk_status s)
 {
-    return (struct pk_effect){
-        .kind = PK_REPLY, .verb = c->verb, .status = s, .lease = c->lease, .request = c->request};
+    return (struct pk_effect){.kind = PK_REPLY,
+                              .verb = c->verb,
+                              .status = s,
+                              .lease = c->lease,
+                              .request = c->request};
 }
 
 /* R1 for a claim that exists: its present outcome is the answer. */
@@ -342,7 +349,8 @@ static void reply_from_claim(struct pk_machine *m, const struct pk_command *c,
         pk_reply(m, c, PK_OK)->token = claim->token;
         return;
     }
-    uint32_t i = 0; /* it is waiting, so some part is behind somebody or not compatible (I5) */
+    uint32_t i =
+        0; /* it is waiting, so some part is behind somebody or not compatible (I5) */
     while (pk_tree_first(&claim->parts[i].lock->queue) == &claim->parts[i].node &&
            compatible(claim->parts[i].lock, (enum pk_mode)claim->parts[i].mode)) {
         i++;
@@ -354,7 +362,8 @@ static void reply_from_claim(struct pk_machine *m, const struct pk_command *c,
 }
 
 /* The first part whose lock is in use as another kind, or NULL. */
-static const struct pk_lock *mismatched(const struct pk_machine *m, const struct pk_command *c)
+static const struct pk_lock *mismatched(const struct pk_machine *m,
+                                        const struct pk_command *c)
 {
     for (uint32_t i = 0; i < c->n_parts; i++) {
         const struct pk_lock *l = pk_lock_find(m, c->parts[i].name);
@@ -418,8 +427,8 @@ static struct pk_claim *make_claim(struct pk_machine *m, struct pk_lease *l,
     return claim;
 }
 
-static void enqueue(struct pk_machine *m, struct pk_claim *claim, const struct pk_command *c,
-                    uint32_t blocked)
+static void enqueue(struct pk_machine *m, struct pk_claim *claim,
+                    const struct pk_command *c, uint32_t blocked)
 {
     for (uint32_t i = 0; i < claim->n_parts; i++) {
         uint32_t place = claim->parts[i].lock->n_waits + 1;
@@ -441,8 +450,8 @@ static void enqueue(struct pk_machine *m, struct pk_claim *claim, const struct p
     }
 }
 
-/* A refusal is final for its request id: should a late copy of it arrive when the lock is free,
- * nobody would be there to use the grant (P8). */
+/* A refusal is final for its request id: should a late copy of it arrive when the lock is
+ * free, nobody would be there to use the grant (P8). */
 static void refuse(struct pk_machine *m, struct pk_lease *l, const struct pk_command *c,
                    enum pk_status s)
 {
@@ -460,9 +469,9 @@ void pk_lock_acquire(struct pk_machine *m, const struct pk_command *c)
         reply_from_claim(m, c, earlier);
         return;
     }
-    const char *limit = c->n_parts > m->limits.set_locks         ? "set_locks"
+    const char *limit = c->n_parts > m->limits.set_locks       ? "set_locks"
                         : c->value.len > m->limits.value_bytes ? "value_bytes"
-                                                                 : NULL;
+                                                               : NULL;
     const struct pk_lock *other = limit == NULL ? mismatched(m, c) : NULL;
     if (other != NULL) {
         struct pk_effect e = plain_reply(c, PK_MISMATCH);
@@ -517,8 +526,9 @@ static void shut(struct pk_machine *m, struct pk_lock *l, uint32_t delay_ms)
     } else {
         return;
     }
-    pk_event(m, (struct pk_effect){
-                    .kind = PK_EV_CLOSED, .name = pk_lock_name(l), .closed_ms = delay_ms});
+    pk_event(m, (struct pk_effect){.kind = PK_EV_CLOSED,
+                                   .name = pk_lock_name(l),
+                                   .closed_ms = delay_ms});
 }
 
 /* What the request of a claim that ended is answered with from now on (R3). */
@@ -565,13 +575,14 @@ void pk_lock_opened(struct pk_machine *m, struct pk_lock *l)
 static struct pk_claim *holder(const struct pk_machine *m, const struct pk_command *c)
 {
     const struct pk_lock *l = pk_lock_find(m, c->name);
-    struct pk_node *n = l == NULL ? NULL : pk_tree_find(&l->holds, &c->token, order_token);
+    struct pk_node *n =
+        l == NULL ? NULL : pk_tree_find(&l->holds, &c->token, order_token);
     return n == NULL ? NULL : pk_claim_of(part_at(n));
 }
 
 /* The lease and the hold that RELEASE and VALUE are about; false after having replied. */
-static bool own_hold(struct pk_machine *m, const struct pk_command *c, struct pk_lease **l,
-                     struct pk_claim **claim)
+static bool own_hold(struct pk_machine *m, const struct pk_command *c,
+                     struct pk_lease **l, struct pk_claim **claim)
 {
     *l = pk_lease_alive(m, c);
     if (*l == NULL || pk_lease_repeated(m, *l, c)) {
@@ -622,7 +633,8 @@ void pk_lock_cancel(struct pk_machine *m, const struct pk_command *c)
     if (claim != NULL) {
         enum pk_end why = token == 0 ? PK_END_WITHDRAWN : PK_END_RELEASED;
         pk_claim_end(m, claim, &(struct pk_ending){.why = why});
-    } else if (c->target > l->forgotten && pk_replies_find(&l->replies, c->target) == NULL) {
+    } else if (c->target > l->forgotten &&
+               pk_replies_find(&l->replies, c->target) == NULL) {
         /* The cancel overtook its acquire: refuse that one when it comes (E4). */
         pk_lease_remember(m, l, c->target, PK_LOCK_ACQUIRE, PK_CANCELLED, 0);
     }

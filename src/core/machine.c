@@ -113,7 +113,8 @@ static void timer_due(struct pk_machine *m, struct pk_timer *t)
     }
 }
 
-/* S2. All that is due ends before anybody is woken, so nothing is granted to the overdue. */
+/* S2. All that is due ends before anybody is woken, so nothing is granted to the overdue.
+ */
 static void advance(struct pk_machine *m, uint64_t stamp)
 {
     if (stamp > m->clock) {
@@ -129,10 +130,14 @@ static void advance(struct pk_machine *m, uint64_t stamp)
 
 /* ---- effects ---- */
 
-struct pk_effect *pk_reply(struct pk_machine *m, const struct pk_command *c, enum pk_status s)
+struct pk_effect *pk_reply(struct pk_machine *m, const struct pk_command *c,
+                           enum pk_status s)
 {
-    struct pk_effect e = {
-        .kind = PK_REPLY, .verb = c->verb, .status = s, .lease = c->lease, .request = c->request};
+    struct pk_effect e = {.kind = PK_REPLY,
+                          .verb = c->verb,
+                          .status = s,
+                          .lease = c->lease,
+                          .request = c->request};
     return pk_effects_add(m->out, &e);
 }
 
@@ -202,8 +207,8 @@ void pk_replies_free(struct pk_replies *r)
 
 /* ---- permission ---- */
 
-bool pk_authorize(const struct pk_machine *m, struct pk_bytes principal, enum pk_verb verb,
-                  struct pk_bytes name)
+bool pk_authorize(const struct pk_machine *m, struct pk_bytes principal,
+                  enum pk_verb verb, struct pk_bytes name)
 {
     /* Everybody may do everything until access rules are part of the replicated state. */
     (void)m;
@@ -239,15 +244,16 @@ static bool repeated(struct pk_machine *m, const struct pk_command *c)
         return false;
     }
     if (a->verb != c->verb) {
-        pk_reply(m, c, PK_BADARG)->why = pk_text("the request id belongs to another command");
+        pk_reply(m, c, PK_BADARG)->why =
+            pk_text("the request id belongs to another command");
     } else {
         pk_reply(m, c, a->status)->token = a->token;
     }
     return true;
 }
 
-static void remember(struct pk_machine *m, const struct pk_command *c, enum pk_status status,
-                     uint64_t token)
+static void remember(struct pk_machine *m, const struct pk_command *c,
+                     enum pk_status status, uint64_t token)
 {
     if (c->request != 0) {
         uint64_t unused = 0; /* these ids don't grow, so none is "too old" */
@@ -263,8 +269,8 @@ static void configure(struct pk_machine *m, const struct pk_command *c)
     remember(m, c, PK_OK, 0);
 }
 
-/* E5. A backup may be older than tokens that were given out after it; 2^32 grants later is
- * certainly past them all (P2). */
+/* E5. A backup may be older than tokens that were given out after it; 2^32 grants later
+ * is certainly past them all (P2). */
 static void leap(struct pk_machine *m, const struct pk_command *c)
 {
     if (m->last_token > PK_TOKEN_MAX - PK_TOKEN_LEAP) {
@@ -282,7 +288,8 @@ static void leap(struct pk_machine *m, const struct pk_command *c)
         if (l->end == PK_END_NONE) {
             pk_lease_end(m, l, PK_END_RESTORED);
         }
-        n = pk_tree_next(n); /* only now: the end may forget older ones, but never this one */
+        n = pk_tree_next(
+            n); /* only now: the end may forget older ones, but never this one */
     }
 }
 
@@ -316,13 +323,15 @@ static void run(struct pk_machine *m, const struct pk_command *c)
         [PK_FENCE_SET] = pk_fence_set,
         [PK_FENCE_GET] = pk_fence_get,
     };
-    bool leaseless = c->verb == PK_CONFIGURE || c->verb == PK_LEAP || c->verb == PK_LOCK_BREAK;
+    bool leaseless =
+        c->verb == PK_CONFIGURE || c->verb == PK_LEAP || c->verb == PK_LOCK_BREAK;
     if (!leaseless || !repeated(m, c)) {
         verbs[c->verb](m, c);
     }
 }
 
-void pk_machine_step(struct pk_machine *m, const struct pk_command *c, struct pk_effects *out)
+void pk_machine_step(struct pk_machine *m, const struct pk_command *c,
+                     struct pk_effects *out)
 {
     m->out = out;
     const char *wrong = pk_command_wrong(c);

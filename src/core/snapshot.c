@@ -7,16 +7,18 @@
  *     n, then the live leases by id:
  *         id  ttl  deadline  opened_by  forgotten  label  answers
  *         n, then its claims by (request, seq):
- *             request  seq  token  since  max_hold  lock_delay  place  timer (0: none)  value
+ *             request  seq  token  since  max_hold  lock_delay  place  timer (0: none)
+ *             value
  *             n, then its parts in order: name  mode (1 byte)  slots
  *     n, then the ended leases, oldest first: id  why (1 byte)  opened_by
  *     n, then the closed locks by name: name  until  id
  *     n, then the fences by name: name  token  request  value
  *     digest of all bytes before it (8 bytes, little endian)
  *
- * Integers are varints, strings a length and bytes (wire.h). Everything is in the order of a
- * tree or a list of the state and every integer has one form, so equal states give equal bytes.
- * Restore accepts exactly what snapshot can write, and asks check.c in the end.
+ * Integers are varints, strings a length and bytes (wire.h). Everything is in the order
+ * of a tree or a list of the state and every integer has one form, so equal states give
+ * equal bytes. Restore accepts exactly what snapshot can write, and asks check.c in the
+ * end.
  */
 #include "core/door.h"
 #include "core/state.h"
@@ -195,8 +197,9 @@ static void read_parts(struct pk_reader *r, struct pk_machine *m, struct pk_clai
         struct pk_bytes name = read_name(r);
         unsigned mode = pk_read_byte(r);
         uint32_t slots = (uint32_t)pk_read_ranged(r, 0, PK_SLOTS_MAX);
-        bool kind_ok = mode == PK_SLOT ? slots > 0
-                                       : slots == 0 && (mode == PK_EXCLUSIVE || mode == PK_SHARED);
+        bool kind_ok = mode == PK_SLOT
+                           ? slots > 0
+                           : slots == 0 && (mode == PK_EXCLUSIVE || mode == PK_SHARED);
         if (!demand(r, kind_ok)) {
             return;
         }
@@ -358,8 +361,8 @@ static void read_state(struct pk_reader *r, struct pk_machine *m)
 
 struct pk_machine *pk_machine_restore(const unsigned char *in, size_t len)
 {
-    if (len < DIGEST_BYTES ||
-        pk_digest(PK_DIGEST_START, in, len - DIGEST_BYTES) != pk_get_u64(in + len - DIGEST_BYTES)) {
+    if (len < DIGEST_BYTES || pk_digest(PK_DIGEST_START, in, len - DIGEST_BYTES) !=
+                                  pk_get_u64(in + len - DIGEST_BYTES)) {
         return NULL;
     }
     struct pk_reader r = {.at = in, .end = in + len - DIGEST_BYTES};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The machine's fields, private to src/core. README.md says what each means and which
- * inequalities tie them together; the order of the fields is chosen so that a plain hold (one
- * claim, one part, one lock) stays under 256 bytes.
+ * inequalities tie them together; the order of the fields is chosen so that a plain hold
+ * (one claim, one part, one lock) stays under 256 bytes.
  */
 #ifndef PICKET_CORE_STATE_H
 #define PICKET_CORE_STATE_H
@@ -46,8 +46,8 @@ struct pk_lease {
     struct pk_timer timer;  /* armed while alive */
     uint64_t id;
     uint64_t ttl_ms;
-    uint64_t opened_by; /* the request id of its OPEN */
-    uint64_t forgotten; /* the greatest request id whose answer was dropped */
+    uint64_t opened_by;    /* the request id of its OPEN */
+    uint64_t forgotten;    /* the greatest request id whose answer was dropped */
     struct pk_tree claims; /* by (request, seq) */
     uint32_t n_holds, n_waits;
     struct pk_replies replies;
@@ -80,12 +80,12 @@ struct pk_claim {
 };
 
 struct pk_lock {
-    struct pk_node node; /* in pk_machine.locks */
-    struct pk_tree holds; /* parts by token */
-    struct pk_tree queue; /* parts by seq */
+    struct pk_node node;     /* in pk_machine.locks */
+    struct pk_tree holds;    /* parts by token */
+    struct pk_tree queue;    /* parts by seq */
     struct pk_timer *closed; /* NULL: open */
     uint32_t n_holds, n_waits;
-    uint32_t slots; /* 0: exclusive and shared */
+    uint32_t slots;  /* 0: exclusive and shared */
     uint8_t touched; /* it is on the list of locks to settle */
     uint8_t name_len;
     char name[];
@@ -106,11 +106,11 @@ struct pk_machine {
     uint64_t next_lease;
     uint64_t next_seq;
     struct pk_limits limits;
-    struct pk_tree leases;     /* by id, the remembered ended ones included */
-    struct pk_tree openings;   /* leases by opened_by */
-    struct pk_tree locks;      /* by name */
-    struct pk_tree fences;     /* by name */
-    struct pk_tree timers;     /* by (at, kind, id) */
+    struct pk_tree leases;   /* by id, the remembered ended ones included */
+    struct pk_tree openings; /* leases by opened_by */
+    struct pk_tree locks;    /* by name */
+    struct pk_tree fences;   /* by name */
+    struct pk_tree timers;   /* by (at, kind, id) */
     struct pk_lease *ended_first, *ended_last;
     struct pk_replies replies; /* R2 */
     uint32_t n_ended;
@@ -125,7 +125,8 @@ struct pk_machine {
 /* ---- machine.c: what the nouns share ---- */
 
 void *pk_zeroed(size_t size);
-struct pk_blob *pk_blob_new(struct pk_machine *m, struct pk_bytes b); /* NULL for no bytes */
+struct pk_blob *pk_blob_new(struct pk_machine *m,
+                            struct pk_bytes b); /* NULL for no bytes */
 void pk_blob_free(struct pk_machine *m, struct pk_blob *b);
 struct pk_bytes pk_blob_bytes(const struct pk_blob *b);
 uint32_t pk_blob_len(const struct pk_blob *b);
@@ -133,7 +134,8 @@ uint32_t pk_blob_len(const struct pk_blob *b);
 /* Arms `t` (zeroed or disarmed before) in the machine's tree; disarm takes it out. */
 void pk_timer_arm(struct pk_machine *m, struct pk_timer *t, uint64_t at);
 void pk_timer_disarm(struct pk_machine *m, struct pk_timer *t);
-/* True when a timer with the same (at, kind, id) is armed: only a damaged snapshot asks. */
+/* True when a timer with the same (at, kind, id) is armed: only a damaged snapshot asks.
+ */
 bool pk_timer_taken(const struct pk_machine *m, const struct pk_timer *key);
 /* An own timer for what has none of its own, armed; and its end. */
 struct pk_timer *pk_timer_new(struct pk_machine *m, enum pk_timer_kind kind, uint64_t id,
@@ -141,11 +143,13 @@ struct pk_timer *pk_timer_new(struct pk_machine *m, enum pk_timer_kind kind, uin
 void pk_timer_free(struct pk_machine *m, struct pk_timer *t);
 
 /* The one question of permission, asked for every verb and every name (S3). */
-bool pk_authorize(const struct pk_machine *m, struct pk_bytes principal, enum pk_verb verb,
-                  struct pk_bytes name);
+bool pk_authorize(const struct pk_machine *m, struct pk_bytes principal,
+                  enum pk_verb verb, struct pk_bytes name);
 
-/* Appends the REPLY to `c`; the caller may fill in more until the next effect is added. */
-struct pk_effect *pk_reply(struct pk_machine *m, const struct pk_command *c, enum pk_status s);
+/* Appends the REPLY to `c`; the caller may fill in more until the next effect is added.
+ */
+struct pk_effect *pk_reply(struct pk_machine *m, const struct pk_command *c,
+                           enum pk_status s);
 /* A LIMIT that names which. */
 void pk_reply_limit(struct pk_machine *m, const struct pk_command *c, const char *limit);
 /* Appends an event; `from` may be partly filled in. */
@@ -172,14 +176,15 @@ struct pk_lease *pk_lease_alive(struct pk_machine *m, const struct pk_command *c
 /* Ends the lease and all its claims (L5); the locks touched still have to settle. */
 void pk_lease_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why);
 uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l);
-/* Links a lease, whose fields are set, into the trees. False, and nothing done, when its id or its
- * opening request is there already: only a damaged snapshot can bring that. */
+/* Links a lease, whose fields are set, into the trees. False, and nothing done, when its
+ * id or its opening request is there already: only a damaged snapshot can bring that. */
 bool pk_lease_join(struct pk_machine *m, struct pk_lease *l);
 void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l);
 void pk_lease_free(struct pk_machine *m, struct pk_lease *l);
 
 /* Answers a repeat (R1) and returns true; false: the request is new. */
-bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l, const struct pk_command *c);
+bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l,
+                       const struct pk_command *c);
 /* Remembers the answer to a request id of this lease (R3); id 0 is not remembered. */
 void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, uint64_t request,
                        enum pk_verb verb, enum pk_status status, uint64_t token);
@@ -204,11 +209,12 @@ struct pk_ending {
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
 struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
 struct pk_claim *pk_claim_new(uint32_t n_parts);
-/* Puts the claim into its lease, after all claims that are there: false, and nothing done, when
- * its (request, seq) is not greater than theirs and `last` asks for that, or is there already. */
+/* Puts the claim into its lease, after all claims that are there: false, and nothing
+ * done, when its (request, seq) is not greater than theirs and `last` asks for that, or
+ * is there already. */
 bool pk_claim_join(struct pk_machine *m, struct pk_claim *c, bool last);
-/* Adds the part to its lock's queue or holds, as the claim's token says. False, and nothing done,
- * when one with that token or seq is there already. */
+/* Adds the part to its lock's queue or holds, as the claim's token says. False, and
+ * nothing done, when one with that token or seq is there already. */
 bool pk_claim_link_part(struct pk_claim_part *p);
 void pk_claim_free(struct pk_machine *m, struct pk_claim *c);
 /* A row for SHOW or BUSY about one part of a claim. */

@@ -27,9 +27,9 @@ const char *pk_status_text(enum pk_status s)
 
 const char *pk_end_name(enum pk_end e)
 {
-    static const char *const names[] = {"none",   "released", "closed",    "expired",  "overheld",
-                                        "broken", "restored", "withdrawn", "timed-out",
-                                        "forgotten"};
+    static const char *const names[] = {"none",      "released", "closed",   "expired",
+                                        "overheld",  "broken",   "restored", "withdrawn",
+                                        "timed-out", "forgotten"};
     PK_ASSERT(e < PK_END_COUNT);
     return names[e];
 }

@@ -3,7 +3,8 @@
 
 #include "core/door.h"
 
-/* Side 0 is left, side 1 right. A node's balance is height(right) - height(left): -1, 0 or 1. */
+/* Side 0 is left, side 1 right. A node's balance is height(right) - height(left): -1, 0
+ * or 1. */
 
 static struct pk_node *parent_of(const struct pk_node *n)
 {
@@ -60,7 +61,8 @@ static struct pk_node *rotate(struct pk_tree *t, struct pk_node *n, int side)
     return up;
 }
 
-/* Mends `n`, which is two higher on `side` than on the other. Returns the subtree's new top. */
+/* Mends `n`, which is two higher on `side` than on the other. Returns the subtree's new
+ * top. */
 static struct pk_node *mend(struct pk_tree *t, struct pk_node *n, int side)
 {
     int lean = side ? 1 : -1;
@@ -75,14 +77,16 @@ static struct pk_node *mend(struct pk_tree *t, struct pk_node *n, int side)
         set_balance(inner, 0);
         return inner;
     }
-    int even = balance_of(high) == 0; /* only when something was erased from the other side */
+    int even =
+        balance_of(high) == 0; /* only when something was erased from the other side */
     rotate(t, n, !side);
     set_balance(n, even ? lean : 0);
     set_balance(high, even ? -lean : 0);
     return high;
 }
 
-struct pk_node *pk_tree_find(const struct pk_tree *t, const void *key, pk_tree_order *order)
+struct pk_node *pk_tree_find(const struct pk_tree *t, const void *key,
+                             pk_tree_order *order)
 {
     struct pk_node *n = t->root;
     while (n != NULL) {
@@ -95,7 +99,8 @@ struct pk_node *pk_tree_find(const struct pk_tree *t, const void *key, pk_tree_o
     return n;
 }
 
-struct pk_node *pk_tree_seek(const struct pk_tree *t, const void *key, pk_tree_order *order)
+struct pk_node *pk_tree_seek(const struct pk_tree *t, const void *key,
+                             pk_tree_order *order)
 {
     struct pk_node *best = NULL;
     struct pk_node *n = t->root;
@@ -150,7 +155,8 @@ bool pk_tree_insert(struct pk_tree *t, struct pk_node *node, const void *key,
     return true;
 }
 
-/* The subtree on `side` of `parent` has shrunk by one: carry it upwards until it is absorbed. */
+/* The subtree on `side` of `parent` has shrunk by one: carry it upwards until it is
+ * absorbed. */
 static void shrunk(struct pk_tree *t, struct pk_node *parent, int side)
 {
     while (parent != NULL) {
@@ -269,7 +275,8 @@ bool pk_tree_sound(const struct pk_tree *t)
                 return false;
             }
         }
-        /* By induction from the leaves, which the walk covers too, each height is the true one. */
+        /* By induction from the leaves, which the walk covers too, each height is the
+         * true one. */
         if (height_of(n->child[1]) - height_of(n->child[0]) != balance_of(n)) {
             return false;
         }

@@ -2,14 +2,14 @@
 /*
  * The core's one container: an intrusive balanced (AVL) tree.
  *
- * One container serves names, leases, holders, queues and deadlines, because each of them is
- * needed in order: listing and snapshots walk names, a queue is a walk by arrival, the next
- * deadline is the first node. Every operation is O(log n) in the worst case, nothing is
- * allocated, and no order depends on an address or a hash, so replicas can't differ (P10: no
- * client can craft keys that make it slow).
+ * One container serves names, leases, holders, queues and deadlines, because each of them
+ * is needed in order: listing and snapshots walk names, a queue is a walk by arrival, the
+ * next deadline is the first node. Every operation is O(log n) in the worst case, nothing
+ * is allocated, and no order depends on an address or a hash, so replicas can't differ
+ * (P10: no client can craft keys that make it slow).
  *
- * The node lives inside the object it sorts; PK_OWNER gets back from node to object. A node is
- * in at most one tree and must not be copied or freed while it is in.
+ * The node lives inside the object it sorts; PK_OWNER gets back from node to object. A
+ * node is in at most one tree and must not be copied or freed while it is in.
  */
 #ifndef PICKET_CORE_TREE_H
 #define PICKET_CORE_TREE_H
@@ -30,15 +30,17 @@ struct pk_tree {
 /* Orders `key` against the key of `node`: negative, zero or positive, like memcmp. */
 typedef int pk_tree_order(const void *key, const struct pk_node *node);
 
-#define PK_OWNER(node, type, member)                                                               \
+#define PK_OWNER(node, type, member)                                                     \
     ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 /* The node equal to key, or NULL. */
-struct pk_node *pk_tree_find(const struct pk_tree *t, const void *key, pk_tree_order *order);
+struct pk_node *pk_tree_find(const struct pk_tree *t, const void *key,
+                             pk_tree_order *order);
 /* The first node not less than key, or NULL. */
-struct pk_node *pk_tree_seek(const struct pk_tree *t, const void *key, pk_tree_order *order);
-/* Puts `node` in its place; `key` is its own key. False, and nothing done, when an equal one is
- * there already. */
+struct pk_node *pk_tree_seek(const struct pk_tree *t, const void *key,
+                             pk_tree_order *order);
+/* Puts `node` in its place; `key` is its own key. False, and nothing done, when an equal
+ * one is there already. */
 bool pk_tree_insert(struct pk_tree *t, struct pk_node *node, const void *key,
                     pk_tree_order *order);
 /* Takes out a node that is in. */

@@ -16,7 +16,8 @@ static uint32_t sequence_length(unsigned char lead)
     return lead >= 0xf0 && lead <= 0xf4 ? 4 : 0;
 }
 
-/* Reads one code point of `n` bytes; false when it is not the shortest form of a scalar value. */
+/* Reads one code point of `n` bytes; false when it is not the shortest form of a scalar
+ * value. */
 static bool decode(const unsigned char *s, uint32_t n, uint32_t *out)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

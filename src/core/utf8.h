@@ -8,8 +8,8 @@
 
 #include "core/bytes.h"
 
-/* True for well-formed UTF-8 (shortest form, no surrogates) without C0, DEL and C1 controls;
- * `newlines` allows '\n'. The empty string is printable. */
+/* True for well-formed UTF-8 (shortest form, no surrogates) without C0, DEL and C1
+ * controls; `newlines` allows '\n'. The empty string is printable. */
 bool pk_utf8_printable(struct pk_bytes s, bool newlines);
 
 #endif

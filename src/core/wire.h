@@ -2,9 +2,10 @@
 /*
  * Bytes out and bytes in, for commands, snapshots and digests.
  *
- * Integers are little-endian base-128 varints in their one shortest form, strings are a varint
- * length and the bytes. A writer can count, write, or only digest: the same code that writes a
- * snapshot also measures it and gives the state its digest, so the three can't disagree.
+ * Integers are little-endian base-128 varints in their one shortest form, strings are a
+ * varint length and the bytes. A writer can count, write, or only digest: the same code
+ * that writes a snapshot also measures it and gives the state its digest, so the three
+ * can't disagree.
  */
 #ifndef PICKET_CORE_WIRE_H
 #define PICKET_CORE_WIRE_H
@@ -45,8 +46,8 @@ struct pk_bytes pk_read_bytes(struct pk_reader *r, size_t most);
 void pk_put_u64(unsigned char *out, uint64_t v); /* 8 bytes, little endian */
 uint64_t pk_get_u64(const unsigned char *in);
 
-/* FNV-1a, 64 bits: start from PK_DIGEST_START and go on with each piece. Guards against damage,
- * not against malice. */
+/* FNV-1a, 64 bits: start from PK_DIGEST_START and go on with each piece. Guards against
+ * damage, not against malice. */
 #define PK_DIGEST_START UINT64_C(0xcbf29ce484222325)
 uint64_t pk_digest(uint64_t digest, const void *data, size_t len);
 

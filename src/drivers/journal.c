@@ -35,7 +35,8 @@ static int make_path(const char *path)
     char *copy = strdup(path);
     PK_ASSERT(copy != NULL);
     int failed = 0;
-    for (char *slash = strchr(copy + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(copy + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         failed = mkdir(copy, 0755) != 0 && errno != EEXIST;
         *slash = '/';
@@ -47,7 +48,8 @@ static int make_path(const char *path)
     return failed ? -1 : 0;
 }
 
-/* True when the directory has something in it that isn't ours, and no journal: a mistyped path. */
+/* True when the directory has something in it that isn't ours, and no journal: a mistyped
+ * path. */
 static bool foreign(int dir_fd)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -69,8 +71,10 @@ static bool foreign(int dir_fd)
 
 static enum picket_status cannot(const struct pk_journal *j, const char *what)
 {
-    enum picket_status s = errno == EACCES || errno == EPERM ? PICKET_DENIED : PICKET_STORE;
-    return pk_fail(s, "can't %s the state directory %s: %s", what, j->path, strerror(errno));
+    enum picket_status s =
+        errno == EACCES || errno == EPERM ? PICKET_DENIED : PICKET_STORE;
+    return pk_fail(s, "can't %s the state directory %s: %s", what, j->path,
+                   strerror(errno));
 }
 
 enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
@@ -87,7 +91,8 @@ enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
     }
     if (foreign(j->dir_fd)) {
         return pk_fail(PICKET_STORE,
-                       "%s is not a Picket state directory: it has other files in it", path);
+                       "%s is not a Picket state directory: it has other files in it",
+                       path);
     }
     j->lock_fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     return j->lock_fd < 0 ? cannot(j, "write to") : PICKET_OK;
@@ -143,17 +148,18 @@ static int lock_owner(const struct pk_journal *j)
 
 enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms)
 {
-    /* A turn takes a fraction of a millisecond, and flock can't wait with a limit: short naps,
-     * so that a process which was stopped in its turn can't hang us for ever. */
+    /* A turn takes a fraction of a millisecond, and flock can't wait with a limit: short
+     * naps, so that a process which was stopped in its turn can't hang us for ever. */
     long nap_ns = 50000;
     while (flock(j->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
             return cannot(j, "lock");
         }
         if (pk_clock_ms() >= until_ms) {
-            return pk_fail(PICKET_UNREACHABLE,
-                           "%s is in use by process %d, which does not let go: is it stopped?",
-                           j->path, lock_owner(j));
+            return pk_fail(
+                PICKET_UNREACHABLE,
+                "%s is in use by process %d, which does not let go: is it stopped?",
+                j->path, lock_owner(j));
         }
         nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
         nap_ns = nap_ns < 2000000 ? nap_ns * 3 / 2 : nap_ns;
@@ -175,7 +181,8 @@ static uint32_t length_check(const unsigned char *header)
 
 static uint32_t get_u32(const unsigned char *in)
 {
-    return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
+    return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 |
+           (uint32_t)in[3] << 24;
 }
 
 static void put_u32(unsigned char *out, uint32_t v)
@@ -185,7 +192,8 @@ static void put_u32(unsigned char *out, uint32_t v)
     }
 }
 
-/* The length of the good record at the start of `at`, header included; 0: there is none. */
+/* The length of the good record at the start of `at`, header included; 0: there is none.
+ */
 static size_t record_length(const unsigned char *at, size_t left)
 {
     if (left < RECORD_HEADER || get_u32(at + 4) != length_check(at)) {
@@ -257,16 +265,18 @@ static enum picket_status check_header(struct pk_journal *j, uint64_t size)
         return pk_fail(PICKET_STORE, "%s/journal is not a Picket journal", j->path);
     }
     if (j->buffer[4] > VERSION) {
-        return pk_fail(PICKET_STORE,
-                       "%s was written by a newer Picket (format %d, this one knows %d): upgrade",
-                       j->path, j->buffer[4], VERSION);
+        return pk_fail(
+            PICKET_STORE,
+            "%s was written by a newer Picket (format %d, this one knows %d): upgrade",
+            j->path, j->buffer[4], VERSION);
     }
     j->end = FILE_HEADER;
     j->baseline = 0;
     return PICKET_OK;
 }
 
-/* Makes sure that `fd` is the file now called journal: compaction puts a new one in its place. */
+/* Makes sure that `fd` is the file now called journal: compaction puts a new one in its
+ * place. */
 static enum picket_status follow(struct pk_journal *j, bool *empty)
 {
     struct stat st;
@@ -295,8 +305,8 @@ static enum picket_status follow(struct pk_journal *j, bool *empty)
     return s;
 }
 
-enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit, void *ctx,
-                                   bool *empty)
+enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit,
+                                   void *ctx, bool *empty)
 {
     struct stat st;
     enum picket_status s = follow(j, empty);
@@ -304,7 +314,8 @@ enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit
         return s;
     }
     if (fstat(j->fd, &st) != 0 || (uint64_t)st.st_size < j->end) {
-        return pk_fail(PICKET_STORE, "%s/journal was cut short by something else", j->path);
+        return pk_fail(PICKET_STORE, "%s/journal was cut short by something else",
+                       j->path);
     }
     size_t left = (size_t)((uint64_t)st.st_size - j->end);
     s = left == 0 ? PICKET_OK : load(j, left, j->end);
@@ -316,20 +327,23 @@ enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit
         const unsigned char *payload = at + RECORD_HEADER;
         struct pk_bytes data = pk_bytes(payload + 1, n - RECORD_HEADER - 1);
         if (!visit(ctx, (enum pk_record)payload[0], data)) {
-            return pk_fail(PICKET_STORE, "%s/journal has an unreadable record at byte %llu",
-                           j->path, (unsigned long long)j->end);
+            return pk_fail(PICKET_STORE,
+                           "%s/journal has an unreadable record at byte %llu", j->path,
+                           (unsigned long long)j->end);
         }
-        bool first_two = payload[0] != PK_RECORD_COMMANDS && j->end == j->baseline + FILE_HEADER;
+        bool first_two =
+            payload[0] != PK_RECORD_COMMANDS && j->end == j->baseline + FILE_HEADER;
         j->end += n;
         j->baseline += first_two ? n : 0;
         at += n;
         left -= n;
     }
     if (good_record_within(at, left)) {
-        return pk_fail(PICKET_STORE,
-                       "%s/journal is damaged at byte %llu: put back a copy, or move the directory "
-                       "away to start anew",
-                       j->path, (unsigned long long)j->end);
+        return pk_fail(
+            PICKET_STORE,
+            "%s/journal is damaged at byte %llu: put back a copy, or move the directory "
+            "away to start anew",
+            j->path, (unsigned long long)j->end);
     }
     return PICKET_OK;
 }
@@ -364,17 +378,19 @@ enum picket_status pk_journal_append(struct pk_journal *j, enum pk_record kind,
     }
     if (write_all(j->fd, j->buffer, len, j->end) != 0) {
         int why = errno;
-        /* Should this fail too, the half record is a torn tail, and the next writer's to cut. */
+        /* Should this fail too, the half record is a torn tail, and the next writer's to
+         * cut. */
         int cut = ftruncate(j->fd, (off_t)j->end);
         (void)cut;
-        return pk_fail(PICKET_STORE, "can't write to %s: %s; nothing was changed", j->path,
-                       strerror(why));
+        return pk_fail(PICKET_STORE, "can't write to %s: %s; nothing was changed",
+                       j->path, strerror(why));
     }
     if (fdatasync(j->fd) != 0) {
         int why = errno;
         int cut = ftruncate(j->fd, (off_t)j->end);
         (void)cut;
-        return pk_fail(PICKET_UNKNOWN, "the disk under %s failed: %s", j->path, strerror(why));
+        return pk_fail(PICKET_UNKNOWN, "the disk under %s failed: %s", j->path,
+                       strerror(why));
     }
     j->end += len;
     return PICKET_OK;
@@ -403,7 +419,8 @@ enum picket_status pk_journal_replace(struct pk_journal *j, struct pk_bytes snap
     }
     struct stat st;
     if (write_all(fd, j->buffer, len, 0) != 0 || fsync(fd) != 0 || fstat(fd, &st) != 0 ||
-        renameat(j->dir_fd, temporary, j->dir_fd, "journal") != 0 || fsync(j->dir_fd) != 0) {
+        renameat(j->dir_fd, temporary, j->dir_fd, "journal") != 0 ||
+        fsync(j->dir_fd) != 0) {
         enum picket_status s = cannot(j, "write to");
         unlinkat(j->dir_fd, temporary, 0);
         close(fd);

@@ -7,10 +7,11 @@
  *                       length of the payload (4 bytes)   check of the length (4 bytes)
  *                       digest of the payload (8 bytes)   payload: kind (1 byte), data
  *
- * Integers are little endian. The first record is a snapshot. A record is appended by one write and
- * is on disk (fdatasync) before the lock is let go, so at most the last record can be torn, and
- * nobody was told of that one: it is cut off by whoever appends next. A bad record with a good one
- * behind it is damage, and refused. Compaction writes a new file and renames it over the old.
+ * Integers are little endian. The first record is a snapshot. A record is appended by one
+ * write and is on disk (fdatasync) before the lock is let go, so at most the last record
+ * can be torn, and nobody was told of that one: it is cut off by whoever appends next. A
+ * bad record with a good one behind it is damage, and refused. Compaction writes a new
+ * file and renames it over the old.
  */
 #ifndef PICKET_DRIVERS_JOURNAL_H
 #define PICKET_DRIVERS_JOURNAL_H
@@ -33,8 +34,8 @@ struct pk_journal {
     char *path; /* of the directory, for messages */
     int dir_fd, lock_fd, fd;
     ino_t inode;
-    uint64_t end;      /* behind the last good record that was read or written */
-    uint64_t baseline; /* what the file's first two records took: the size after compaction */
+    uint64_t end; /* behind the last good record that was read or written */
+    uint64_t baseline; /* what snapshot and epoch took: the size after compaction */
     unsigned char *buffer;
     size_t capacity;
 };
@@ -49,15 +50,15 @@ void pk_journal_forked(struct pk_journal *j);
 enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms);
 void pk_journal_unlock(struct pk_journal *j);
 
-/* Shows the records that were appended since the last call to `visit`, which returns false when
- * it can't make sense of one. *restarted: the file is another one, so the first record shown is a
- * snapshot. *empty: there is no journal yet. */
+/* Shows the records that were appended since the last call to `visit`, which returns
+ * false when it can't make sense of one. *restarted: the file is another one, so the
+ * first record shown is a snapshot. *empty: there is no journal yet. */
 typedef bool pk_journal_visit(void *ctx, enum pk_record kind, struct pk_bytes data);
-enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit, void *ctx,
-                                   bool *empty);
+enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit,
+                                   void *ctx, bool *empty);
 
-/* Appends one record and waits until it is on disk. Needs a read before it under the same lock.
- * STORE: refused, nothing has changed. UNKNOWN: the disk failed while writing. */
+/* Appends one record and waits until it is on disk. Needs a read before it under the same
+ * lock. STORE: refused, nothing has changed. UNKNOWN: the disk failed while writing. */
 enum picket_status pk_journal_append(struct pk_journal *j, enum pk_record kind,
                                      struct pk_bytes data);
 

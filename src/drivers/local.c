@@ -2,17 +2,20 @@
 /*
  * The embedded default: the lock machine over a journal in a directory, without a server.
  *
- * Every process has its own copy of the machine. A turn is: take the file lock, apply what others
- * appended, append the own command, wait until it is on disk, apply it, let go. So all copies run
- * the same commands in the same order, and a command that was answered survives anything short
- * of losing the disk (P3). Compaction replaces the journal by a snapshot of the copy.
+ * Every process has its own copy of the machine. A turn is: take the file lock, apply
+ * what others appended, append the own command, wait until it is on disk, apply it, let
+ * go. So all copies run the same commands in the same order, and a command that was
+ * answered survives anything short of losing the disk (P3). Compaction replaces the
+ * journal by a snapshot of the copy.
  *
- * Cluster time follows CLOCK_BOOTTIME, which all processes of a machine share: an *epoch* record says
- * where it stood when. After a reboot the clock begins anew, so the first turn writes a new epoch in
- * which cluster time goes on from where it was: leases are stretched, never shortened (P4).
+ * Cluster time follows CLOCK_BOOTTIME, which all processes of a machine share: an *epoch*
+ * record says where it stood when. After a reboot the clock begins anew, so the first
+ * turn writes a new epoch in which cluster time goes on from where it was: leases are
+ * stretched, never shortened (P4).
  *
- * Sleepers (wait) are poked by whoever grants them something; they also wake by themselves when the
- * next deadline of the machine comes, since nobody else may be left to notice that a holder died.
+ * Sleepers (wait) are poked by whoever grants them something; they also wake by
+ * themselves when the next deadline of the machine comes, since nobody else may be left
+ * to notice that a holder died.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +44,8 @@ enum {
     SYNC_PATIENCE_MS = 1000, /* for the lock, when there is no deadline of the caller's */
 };
 
-/* How cluster time follows the clock: tau at boottime `at`, as long as the clock is this one. */
+/* How cluster time follows the clock: tau at boottime `at`, as long as the clock is this
+ * one. */
 struct epoch {
     uint64_t tau_ms;
     uint64_t at_ms;
@@ -63,7 +67,8 @@ struct pk_store {
     bool watching;  /* all events are news */
     struct pk_effects inbox;
     bool missed;
-    uint64_t turn_ms, last_turn_ms; /* when the present and the last finished turn began */
+    uint64_t turn_ms,
+        last_turn_ms; /* when the present and the last finished turn began */
     uint64_t news_since_ms;
 
     uint64_t pokes[POKES_MAX]; /* leases to poke after the turn */
@@ -74,7 +79,8 @@ struct pk_store {
 
 /* ---- the clock's identity ---- */
 
-/* A boot and a time namespace: CLOCK_BOOTTIME readings are comparable within one such pair. */
+/* A boot and a time namespace: CLOCK_BOOTTIME readings are comparable within one such
+ * pair. */
 static void read_clock_id(char out[CLOCK_ID_MAX])
 {
     char boot[64] = "?";
@@ -191,21 +197,22 @@ static bool apply_record(void *ctx, enum pk_record kind, struct pk_bytes data)
 
 /* ---- turns ---- */
 
-/* Makes the file's last records a snapshot of our copy; the first journal is made the same way. */
+/* Makes the file's last records a snapshot of our copy; the first journal is made the
+ * same way. */
 static enum picket_status rewrite(struct pk_store *s)
 {
     unsigned char epoch[CLOCK_ID_MAX + 32];
     unsigned char *snapshot;
     size_t epoch_len = encode_epoch(&s->epoch, epoch);
     size_t len = pk_machine_snapshot(s->machine, &snapshot);
-    enum picket_status status =
-        pk_journal_replace(&s->journal, pk_bytes(snapshot, len), pk_bytes(epoch, epoch_len));
+    enum picket_status status = pk_journal_replace(&s->journal, pk_bytes(snapshot, len),
+                                                   pk_bytes(epoch, epoch_len));
     pk_door_resize(snapshot, 0);
     return status;
 }
 
-/* A reboot, or a process of another time namespace, had the last word: cluster time goes on from
- * where the machine stands, by our clock. */
+/* A reboot, or a process of another time namespace, had the last word: cluster time goes
+ * on from where the machine stands, by our clock. */
 static enum picket_status begin_epoch(struct pk_store *s)
 {
     struct epoch e = {.tau_ms = pk_machine_clock(s->machine), .at_ms = pk_clock_ms()};
@@ -220,7 +227,8 @@ static enum picket_status begin_epoch(struct pk_store *s)
     return status;
 }
 
-/* Takes the lock and brings our copy up to date. On OK the lock is ours until end_turn. */
+/* Takes the lock and brings our copy up to date. On OK the lock is ours until end_turn.
+ */
 static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
 {
     enum picket_status status = pk_journal_lock(&s->journal, until_ms);
@@ -292,7 +300,8 @@ static enum picket_status tick_if_due(struct pk_store *s)
 
 static bool only_reads(const struct pk_command *c)
 {
-    return (pk_verb_fields(c->verb) & PK_F_READ) || (c->verb == PK_FENCE_GET && c->token == 0);
+    return (pk_verb_fields(c->verb) & PK_F_READ) ||
+           (c->verb == PK_FENCE_GET && c->token == 0);
 }
 
 static enum picket_status run(struct pk_store *s, struct pk_command *c)
@@ -370,8 +379,8 @@ static bool local_news(struct pk_store *s, struct pk_effects *out, uint64_t *sin
     return whole;
 }
 
-static enum pk_claim_state local_claim(struct pk_store *s, uint64_t lease, uint64_t request,
-                                       uint64_t *token)
+static enum pk_claim_state local_claim(struct pk_store *s, uint64_t lease,
+                                       uint64_t request, uint64_t *token)
 {
     pthread_mutex_lock(&s->mutex);
     enum pk_claim_state state = s->machine == NULL
@@ -386,9 +395,11 @@ static uint64_t next_change_ms(struct pk_store *s)
 {
     pthread_mutex_lock(&s->mutex);
     uint64_t at = UINT64_MAX;
-    uint64_t deadline = s->machine == NULL ? UINT64_MAX : pk_machine_next_deadline(s->machine);
+    uint64_t deadline =
+        s->machine == NULL ? UINT64_MAX : pk_machine_next_deadline(s->machine);
     if (deadline != UINT64_MAX) {
-        at = s->epoch.at_ms + (deadline > s->epoch.tau_ms ? deadline - s->epoch.tau_ms : 0);
+        at = s->epoch.at_ms +
+             (deadline > s->epoch.tau_ms ? deadline - s->epoch.tau_ms : 0);
     }
     pthread_mutex_unlock(&s->mutex);
     return at;
@@ -406,7 +417,8 @@ static void drain(int fd)
     }
 }
 
-/* Sleeps until `until_ms`, a poke, a call of wake or a change of the journal that we watch. */
+/* Sleeps until `until_ms`, a poke, a call of wake or a change of the journal that we
+ * watch. */
 static void nap(struct pk_store *s, uint64_t until_ms)
 {
     pk_timer_set(s->timer_fd, until_ms == UINT64_MAX ? 0 : until_ms);
@@ -460,7 +472,8 @@ static enum picket_status local_watch_open(struct pk_store *s, struct pk_store *
     snprintf(through_fd, sizeof through_fd, "/proc/self/fd/%d", w->journal.dir_fd);
     if (w->inotify_fd < 0 ||
         inotify_add_watch(w->inotify_fd, through_fd, IN_MODIFY | IN_MOVED_TO) < 0) {
-        status = pk_fail(PICKET_STORE, "can't watch %s: %s", s->journal.path, strerror(errno));
+        status =
+            pk_fail(PICKET_STORE, "can't watch %s: %s", s->journal.path, strerror(errno));
         local_close(w);
         return status;
     }
@@ -536,7 +549,8 @@ static enum picket_status default_path(char *out, size_t size)
     } else if (home != NULL && home[0] == '/') {
         snprintf(out, size, "%s/.local/state/picket", home);
     } else {
-        return pk_fail(PICKET_BADARG, "no HOME is set: say where the state is, with local:DIR");
+        return pk_fail(PICKET_BADARG,
+                       "no HOME is set: say where the state is, with local:DIR");
     }
     return PICKET_OK;
 }
@@ -586,7 +600,8 @@ const struct pk_driver pk_local_driver = {
                    .fairness = "fifo",
                    .waiting = "push",
                    .clock = "CLOCK_BOOTTIME of this machine; wall clock not used",
-                   .failover = "none: state is in one directory; survives kill -9 and reboot",
+                   .failover =
+                       "none: state is in one directory; survives kill -9 and reboot",
                    .shared = 1,
                    .semaphore = 1,
                    .sets = 1,

@@ -18,8 +18,8 @@ void pk_wakeup_open(struct pk_wakeup *w, int state_dir_fd)
     }
 }
 
-/* The address of a lease's socket. Through the descriptor, because a state directory's own path
- * may be longer than an address can be. */
+/* The address of a lease's socket. Through the descriptor, because a state directory's
+ * own path may be longer than an address can be. */
 static struct sockaddr_un address_of(const struct pk_wakeup *w, uint64_t lease)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};

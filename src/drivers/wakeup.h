@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waking exactly the process that was granted something (P7): each lease that somebody attends
- * has a datagram socket DIR/wake/ID, and whoever writes the grant pokes it. A poke is a hint and
- * carries nothing: a lost one is made up for by the sleeper's own timers.
+ * Waking exactly the process that was granted something (P7): each lease that somebody
+ * attends has a datagram socket DIR/wake/ID, and whoever writes the grant pokes it. A
+ * poke is a hint and carries nothing: a lost one is made up for by the sleeper's own
+ * timers.
  */
 #ifndef PICKET_DRIVERS_WAKEUP_H
 #define PICKET_DRIVERS_WAKEUP_H
@@ -10,9 +11,9 @@
 #include <stdint.h>
 
 struct pk_wakeup {
-    int dir_fd;  /* DIR/wake */
-    int ear;     /* bound to our lease's name; -1: none, sleepers must look by themselves */
-    int mouth;   /* unbound, for poking others */
+    int dir_fd; /* DIR/wake */
+    int ear;   /* bound to our lease's name; -1: none, sleepers must look by themselves */
+    int mouth; /* unbound, for poking others */
     uint64_t lease;
 };
 

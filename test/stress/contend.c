@@ -3,10 +3,10 @@
  * Many processes, one lock: contend [PROCESSES [TIMES [URL]]]
  *
  * Without a URL the store is an embedded one in a temporary directory.
- * Each process opens the store by itself and takes the lock TIMES / PROCESSES times. In shared
- * memory, which the lock is meant to protect, it looks whether anybody else is inside (P1), adds to
- * a counter without any atomicity, so that a lost update would show, and compares its token with
- * the one before (P2). Prints what it found, as TAP.
+ * Each process opens the store by itself and takes the lock TIMES / PROCESSES times. In
+ * shared memory, which the lock is meant to protect, it looks whether anybody else is
+ * inside (P1), adds to a counter without any atomicity, so that a lost update would show,
+ * and compares its token with the one before (P2). Prints what it found, as TAP.
  */
 #include <picket.h>
 #include <sched.h>
@@ -88,10 +88,11 @@ static double run(const char *url, struct shared *s, unsigned processes, unsigne
 static int report(const struct shared *s, unsigned processes, unsigned times, double took)
 {
     unsigned grants = times / processes * processes;
-    printf("# %u processes, %u grants in %.1f s (%.0f/s), last token %llu\n", processes, grants,
-           took, grants / took, (unsigned long long)s->last_token);
+    printf("# %u processes, %u grants in %.1f s (%.0f/s), last token %llu\n", processes,
+           grants, took, grants / took, (unsigned long long)s->last_token);
     printf("1..4\n");
-    printf("%s 1 - %u double holds\n", s->double_holds == 0 ? "ok" : "not ok", s->double_holds);
+    printf("%s 1 - %u double holds\n", s->double_holds == 0 ? "ok" : "not ok",
+           s->double_holds);
     printf("%s 2 - %u tokens out of order\n", s->out_of_order == 0 ? "ok" : "not ok",
            s->out_of_order);
     printf("%s 3 - %llu of %u updates kept\n", s->counter == grants ? "ok" : "not ok",
@@ -112,7 +113,8 @@ int main(int argc, char **argv)
         mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char url[4096] = "", remove[4200];
     const char *tmp = getenv("TMPDIR");
-    snprintf(url, sizeof url, "local:%s/picket-contend-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    snprintf(url, sizeof url, "local:%s/picket-contend-XXXXXX",
+             tmp != NULL ? tmp : "/tmp");
     if (s == MAP_FAILED || (argc <= 3 && mkdtemp(url + 6) == NULL)) {
         perror("contend");
         return 2;

@@ -192,7 +192,8 @@ TEST(client__sets_are_all_or_nothing)
     picket_close(a);
 }
 
-/* A broken lock is told to its holder, with the reason, and its descriptor turns readable. */
+/* A broken lock is told to its holder, with the reason, and its descriptor turns
+ * readable. */
 TEST(client__break_reaches_the_holder)
 {
     fresh();
@@ -250,7 +251,8 @@ TEST(client__lease_is_renewed)
     picket_close(p);
 }
 
-/* A forked child can't use the handle, and its going away does not end the parent's lock. */
+/* A forked child can't use the handle, and its going away does not end the parent's lock.
+ */
 TEST(client__fork_leaves_the_lock_with_the_parent)
 {
     fresh();
@@ -259,7 +261,8 @@ TEST(client__fork_leaves_the_lock_with_the_parent)
     CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
     pid_t child = fork();
     if (child == 0) {
-        bool refused = picket_release(l) == PICKET_FORKED && picket_state(l) == PICKET_GONE;
+        bool refused =
+            picket_release(l) == PICKET_FORKED && picket_state(l) == PICKET_GONE;
         picket_lock_close(l);
         picket_close(p);
         _exit(refused ? 0 : 1);

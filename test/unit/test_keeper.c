@@ -2,7 +2,8 @@
 #include "client/keeper.h"
 #include "tap.h"
 
-/* Validity ends a margin before the service may end the lease, counted from before sending. */
+/* Validity ends a margin before the service may end the lease, counted from before
+ * sending. */
 TEST(keeper__safe_time_ends_before_the_lease)
 {
     struct pk_keeper k = {0};
@@ -12,13 +13,14 @@ TEST(keeper__safe_time_ends_before_the_lease)
     CHECK(pk_keeper_trust(&k, 10750) == PK_TRUST_LOST);
 }
 
-/* The margin covers rates that differ by 1 % on both sides: TTL (1 - r) / (1 + r) and more. */
+/* The margin covers rates that differ by 1 % on both sides: TTL (1 - r) / (1 + r) and
+ * more. */
 TEST(keeper__margin_covers_the_clock_rates_for_every_ttl)
 {
     for (uint64_t ttl = 50; ttl <= 24 * 3600 * 1000; ttl += 1 + ttl / 7) {
         uint64_t margin = pk_keeper_margin(ttl, 0);
-        /* The holder's slow clock shows (ttl - margin) when up to that * 100/99 has passed; the
-         * service's fast clock lets the lease end after ttl * 100/101. */
+        /* The holder's slow clock shows (ttl - margin) when up to that * 100/99 has
+         * passed; the service's fast clock lets the lease end after ttl * 100/101. */
         CHECK((ttl - margin) * 101 <= ttl * 99);
     }
 }
@@ -60,7 +62,8 @@ TEST(keeper__grace_comes_after_safe_time)
     CHECK(pk_keeper_trust(&k, safe + 2000) == PK_TRUST_LOST);
 }
 
-/* Failed renewals are tried again soon, then less often, but several times within the TTL. */
+/* Failed renewals are tried again soon, then less often, but several times within the
+ * TTL. */
 TEST(keeper__failures_back_off_within_bounds)
 {
     struct pk_keeper k = {0};

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/* Snapshots: one form for one state, and nothing else is taken for one. */
+#include "core/machine.h"
+
+#include <stdlib.h>
+
+#include "core/door.h"
+#include "core/wire.h"
+#include "tap.h"
+
+enum { DIGEST_BYTES = 8, VERSION_AT = 4 };
+
+struct bytes {
+    unsigned char *data;
+    size_t len;
+};
+
+static struct bytes snapshot(const struct pk_machine *m)
+{
+    struct bytes b = {NULL, 0};
+    b.len = pk_machine_snapshot(m, &b.data);
+    return b;
+}
+
+static void drop(struct bytes b)
+{
+    pk_door_resize(b.data, 0);
+}
+
+static void check_same(const struct pk_machine *a, const struct pk_machine *b)
+{
+    struct bytes x = snapshot(a);
+    struct bytes y = snapshot(b);
+    CHECK_U64(x.len, y.len);
+    CHECK(memcmp(x.data, y.data, x.len) == 0);
+    CHECK_U64(pk_machine_digest(a), pk_machine_digest(b));
+    drop(x);
+    drop(y);
+}
+
+/* True when the bytes are refused; read from a block of their own, for sanitizers. */
+static bool refused(const unsigned char *data, size_t len)
+{
+    unsigned char *copy = malloc(len + 1);
+    CHECK(copy != NULL);
+    if (len > 0) {
+        memcpy(copy, data, len);
+    }
+    struct pk_machine *m = pk_machine_restore(copy, len);
+    bool none = m == NULL;
+    pk_machine_free(m);
+    free(copy);
+    return none;
+}
+
+static void mend_digest(struct bytes b)
+{
+    size_t len = b.len - DIGEST_BYTES;
+    pk_put_u64(b.data + len, pk_digest(PK_DIGEST_START, b.data, len));
+}
+
+/* ---- commands ---- */
+
+static void step(struct pk_machine *m, struct pk_command c)
+{
+    struct pk_effects effects = {0};
+    pk_machine_step(m, &c, &effects);
+    CHECK_STR(pk_machine_check(m), NULL);
+    pk_effects_free(&effects);
+}
+
+static void open_lease(struct pk_machine *m, uint64_t request, const char *label)
+{
+    step(m, (struct pk_command){.verb = PK_LEASE_OPEN,
+                                .request = request,
+                                .ttl_ms = 1000 + request,
+                                .label = pk_text(label)});
+}
+
+static struct pk_command acquire(uint64_t lease, uint64_t request, const char *name)
+{
+    struct pk_command c = {.verb = PK_LOCK_ACQUIRE,
+                           .lease = lease,
+                           .request = request,
+                           .wait_ms = PK_WAIT_FOREVER,
+                           .n_parts = 1};
+    c.parts[0] = (struct pk_part){.name = pk_text(name), .mode = PK_EXCLUSIVE};
+    return c;
+}
+
+static void release(struct pk_machine *m, uint64_t lease, uint64_t request,
+                    const char *name, uint64_t token)
+{
+    step(m, (struct pk_command){.verb = PK_LOCK_RELEASE,
+                                .lease = lease,
+                                .request = request,
+                                .name = pk_text(name),
+                                .token = token});
+}
+
+static void set_fence(struct pk_machine *m, const char *name, uint64_t token,
+                      const char *value)
+{
+    step(m, (struct pk_command){.verb = PK_FENCE_SET,
+                                .request = 5,
+                                .name = pk_text(name),
+                                .token = token,
+                                .value = pk_text(value)});
+}
+
+static void tick(struct pk_machine *m, uint64_t stamp)
+{
+    step(m, (struct pk_command){.verb = PK_TICK, .stamp_ms = stamp});
+}
+
+/* Something of everything a snapshot can hold. */
+static struct pk_machine *rich_machine(void)
+{
+    struct pk_machine *m = pk_machine_new();
+    open_lease(m, 1, "host=h1\npid=1");
+    open_lease(m, 2, "");
+    open_lease(m, 3, "na\xc3\xafve");
+    open_lease(m, 0, "gone");
+    struct pk_command c = acquire(4, 1, "closed");
+    c.lock_delay_ms = 5000;
+    step(m, c); /* breaking it closes the lock */
+    step(m, (struct pk_command){.verb = PK_LOCK_BREAK,
+                                .request = 77,
+                                .name = pk_text("closed"),
+                                .token = 1,
+                                .principal = pk_text("ops"),
+                                .reason = pk_text("drill")});
+    step(m, (struct pk_command){.verb = PK_LEASE_CLOSE, .lease = 4});
+    c = acquire(1, 1, "jobs/nightly");
+    c.max_hold_ms = 900;
+    c.value = pk_text("10.0.0.1:80");
+    step(m, c);
+    c = acquire(2, 1, "jobs/nightly");
+    c.wait_ms = 800;
+    c.n_parts = 3;
+    c.parts[1] = (struct pk_part){.name = pk_text("shared"), .mode = PK_SHARED};
+    c.parts[2] = (struct pk_part){.name = pk_text("slots"), .mode = PK_SLOT, .slots = 3};
+    step(m, c);
+    c = acquire(3, 0, "slots");
+    c.parts[0].mode = PK_SLOT;
+    c.parts[0].slots = 3;
+    step(m, c);
+    for (uint64_t request = 2; request < 24; request++) {
+        release(m, 3, request, "nobody's", 9); /* more answers than are remembered */
+    }
+    set_fence(m, "disk", 3, "state");
+    step(m, (struct pk_command){
+                .verb = PK_FENCE_CLAIM, .name = pk_text("bare"), .token = 2});
+    tick(m, 20);
+    return m;
+}
+
+/* ---- one form for one state ---- */
+
+TEST(snapshot__an_empty_machine)
+{
+    struct pk_machine *m = pk_machine_new();
+    struct bytes b = snapshot(m);
+    struct pk_machine *back = pk_machine_restore(b.data, b.len);
+    CHECK(back != NULL);
+    check_same(m, back);
+    pk_machine_free(back);
+    pk_machine_free(m);
+    drop(b);
+}
+
+TEST(snapshot__restored_is_the_same_and_goes_on_the_same)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    struct pk_machine *back = pk_machine_restore(b.data, b.len);
+    CHECK(back != NULL);
+    check_same(m, back);
+    CHECK_U64(pk_machine_next_deadline(back), pk_machine_next_deadline(m));
+    CHECK_U64(pk_machine_last_token(back), pk_machine_last_token(m));
+    while (pk_machine_next_deadline(m) != UINT64_MAX) {
+        uint64_t next = pk_machine_next_deadline(m);
+        tick(m, next);
+        tick(back, next);
+        check_same(m, back);
+    }
+    pk_machine_free(back);
+    pk_machine_free(m);
+    drop(b);
+}
+
+TEST(snapshot__the_order_of_independent_things_leaves_no_trace)
+{
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g"};
+    struct pk_machine *up = pk_machine_new();
+    struct pk_machine *down = pk_machine_new();
+    for (int i = 0; i < 7; i++) {
+        set_fence(up, names[i], (uint64_t)i + 1, names[i]);
+        set_fence(down, names[6 - i], 7 - (uint64_t)i, names[6 - i]);
+    }
+    check_same(up, down);
+    pk_machine_free(up);
+    pk_machine_free(down);
+}
+
+TEST(snapshot__what_was_undone_leaves_no_trace)
+{
+    struct pk_machine *plain = rich_machine();
+    struct pk_machine *busy = rich_machine();
+    struct pk_command try = acquire(3, 0, "jobs/nightly");
+    try.wait_ms = 0;
+    step(busy, try);
+    release(busy, 3, 0, "jobs/nightly", 99);
+    step(busy, (struct pk_command){.verb = PK_LOCK_LIST,
+                                   .count = PK_PAGE_MAX,
+                                   .principal = pk_text("ops")});
+    step(busy,
+         (struct pk_command){.verb = PK_FENCE_CHECK, .name = pk_text("x"), .token = 1});
+    step(busy, (struct pk_command){.verb = PK_LEASE_SHOW, .lease = 1, .count = 1});
+    step(busy, (struct pk_command){.verb = PK_LEASE_OPEN, .ttl_ms = 1});
+    open_lease(busy, 1, "the same opening again");
+    tick(busy, 3);
+    struct pk_command value = {.verb = PK_LOCK_VALUE,
+                               .lease = 1,
+                               .name = pk_text("jobs/nightly"),
+                               .token = 2,
+                               .value = pk_text("for a moment")};
+    step(busy, value);
+    value.value = pk_text("10.0.0.1:80");
+    step(busy, value);
+    check_same(plain, busy);
+    pk_machine_free(plain);
+    pk_machine_free(busy);
+}
+
+TEST(snapshot__a_ring_that_went_round_is_as_one_that_was_read)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    struct pk_machine *back = pk_machine_restore(b.data, b.len);
+    CHECK(back != NULL);
+    for (uint64_t request = 50; request < 90; request++) {
+        release(m, 3, request, "nobody's", 9);
+        release(back, 3, request, "nobody's", 9);
+        check_same(m, back);
+    }
+    pk_machine_free(back);
+    pk_machine_free(m);
+    drop(b);
+}
+
+/* ---- nothing else ---- */
+
+TEST(snapshot__every_flipped_byte_is_refused)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    for (size_t i = 0; i < b.len; i++) {
+        for (unsigned flip = 1; flip < 256; flip++) {
+            b.data[i] ^= (unsigned char)flip;
+            CHECK(refused(b.data, b.len));
+            b.data[i] ^= (unsigned char)flip;
+        }
+    }
+    CHECK(!refused(b.data, b.len));
+    pk_machine_free(m);
+    drop(b);
+}
+
+TEST(snapshot__every_truncation_is_refused)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    unsigned char *cut = malloc(b.len + DIGEST_BYTES);
+    CHECK(cut != NULL);
+    for (size_t len = 0; len < b.len; len++) {
+        CHECK(refused(b.data, len));
+        memcpy(cut, b.data, len); /* also with a right checksum behind what is left */
+        pk_put_u64(cut + len, pk_digest(PK_DIGEST_START, cut, len));
+        CHECK(len == b.len - DIGEST_BYTES || refused(cut, len + DIGEST_BYTES));
+    }
+    free(cut);
+    pk_machine_free(m);
+    drop(b);
+}
+
+TEST(snapshot__more_bytes_behind_it_are_refused)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    b.data = pk_door_resize(b.data, b.len + 1);
+    b.data[b.len++] = 0;
+    CHECK(refused(b.data, b.len));
+    mend_digest(b);
+    CHECK(refused(b.data, b.len));
+    pk_machine_free(m);
+    drop(b);
+}
+
+TEST(snapshot__another_version_is_refused)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    unsigned char version = b.data[VERSION_AT];
+    for (unsigned other = 0; other < 256; other++) {
+        b.data[VERSION_AT] = (unsigned char)other;
+        mend_digest(b);
+        CHECK(refused(b.data, b.len) == (other != version));
+    }
+    pk_machine_free(m);
+    drop(b);
+}
+
+/* With a right checksum a changed byte may be another valid state; then it must be
+ * exactly that state: sound, and the same bytes again. */
+TEST(snapshot__a_changed_byte_is_refused_or_is_the_state)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    uint64_t taken = 0;
+    for (size_t i = 0; i < b.len - DIGEST_BYTES; i++) {
+        unsigned char was = b.data[i];
+        for (unsigned value = 0; value < 256; value++) {
+            b.data[i] = (unsigned char)value;
+            mend_digest(b);
+            struct pk_machine *other = pk_machine_restore(b.data, b.len);
+            if (other != NULL) {
+                struct bytes again = snapshot(other);
+                CHECK_STR(pk_machine_check(other), NULL);
+                CHECK(again.len == b.len && memcmp(again.data, b.data, b.len) == 0);
+                drop(again);
+                pk_machine_free(other);
+                taken++;
+            }
+        }
+        b.data[i] = was;
+    }
+    CHECK(taken > b.len);
+    pk_machine_free(m);
+    drop(b);
+}

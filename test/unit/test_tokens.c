@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* Tokens at the far end (P2): leaps stop before numbers that JSON can't carry exactly. */
+#include "core/machine.h"
+
+#include "tap.h"
+
+static struct pk_effect reply_to(struct pk_machine *m, const struct pk_command *c)
+{
+    static struct pk_effects effects;
+    pk_effects_reset(&effects);
+    pk_machine_step(m, c, &effects);
+    return effects.list[0];
+}
+
+TEST(tokens__leaps_end_below_the_largest_token)
+{
+    struct pk_machine *m = pk_machine_new();
+    struct pk_command leap = {.verb = PK_LEAP};
+    uint64_t leaps = 0;
+    struct pk_effect e = reply_to(m, &leap);
+    while (e.status == PK_OK) {
+        leaps++;
+        CHECK_U64(e.token, leaps * PK_TOKEN_LEAP);
+        e = reply_to(m, &leap);
+    }
+    CHECK(e.status == PK_LIMIT);
+    CHECK(pk_bytes_equal(e.why, pk_text("tokens")));
+    CHECK_U64(leaps, PK_TOKEN_MAX / PK_TOKEN_LEAP);
+    CHECK(pk_machine_last_token(m) <= PK_TOKEN_MAX);
+    CHECK(pk_machine_last_token(m) + PK_TOKEN_LEAP > PK_TOKEN_MAX);
+    CHECK_STR(pk_machine_check(m), NULL);
+    pk_machine_free(m);
+}
+
+TEST(tokens__grants_go_on_above_a_leap)
+{
+    struct pk_machine *m = pk_machine_new();
+    struct pk_command leap = {.verb = PK_LEAP};
+    struct pk_command open = {.verb = PK_LEASE_OPEN, .ttl_ms = 1000};
+    struct pk_command acquire = {.verb = PK_LOCK_ACQUIRE, .lease = 1, .n_parts = 1};
+    acquire.parts[0] = (struct pk_part){.name = pk_text("a"), .mode = PK_EXCLUSIVE};
+    CHECK(reply_to(m, &open).status == PK_OK);
+    CHECK_U64(reply_to(m, &acquire).token, 1);
+    CHECK_U64(reply_to(m, &leap).token, 1 + PK_TOKEN_LEAP);
+    CHECK(reply_to(m, &acquire).status == PK_LOST);
+    CHECK(reply_to(m, &open).status == PK_OK);
+    acquire.lease = 2;
+    CHECK_U64(reply_to(m, &acquire).token, 2 + PK_TOKEN_LEAP);
+    pk_machine_free(m);
+}
