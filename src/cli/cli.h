@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The verbs of the program, one file each, and the one way to the store that they share. */
+/* The verbs of the program, one file each, and the way to the store that they share. */
 #ifndef PICKET_CLI_CLI_H
 #define PICKET_CLI_CLI_H
 

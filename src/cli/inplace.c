@@ -109,7 +109,7 @@ static void help(struct pk_supervise *s, struct pk_nofork *n)
 {
     struct picket *p = NULL;
     struct picket_lock *l = NULL;
-    /* Signals go to the other process; when one ends it, nobody wants the lock any more. */
+    /* Signals go to the other process; when one ends it, nobody wants the lock. */
     struct pk_grant_wait wait = {.signal_fd = -1, .gone_fd = pk_nofork_fd(n)};
     int code = pk_grant_open(s->common, s->grant, &p);
     if (code == 0) {

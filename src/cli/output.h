@@ -14,11 +14,8 @@
 #include <stdint.h>
 
 /* ---- JSON: objects and arrays, as they come; commas see to themselves ---- */
-*-- --* /
 
-    enum {
-        PK_JSON_DEPTH_MAX = 8
-    };
+enum { PK_JSON_DEPTH_MAX = 8 };
 
 struct pk_json {
     int depth;

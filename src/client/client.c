@@ -328,7 +328,6 @@ static enum picket_status open_lease(struct picket *p)
         p->driver->attend(p->store, answer.list[0].lease);
         pthread_mutex_lock(&p->mutex);
         p->lease = answer.list[0].lease;
-        p->last_request = 0;
         pk_keeper_acked(&p->keeper, sent, p->ttl_ms, 0);
         pthread_mutex_unlock(&p->mutex);
         s = start_keeper(p);
@@ -555,8 +554,9 @@ static void *keep(void *arg)
             close_lease(p, stale);
         }
         if (lease != 0 && at <= pk_clock_ms()) {
-            enum picket_status s = renew(p, lease, 0, lost_at);
-            (void)s; /* what it means has been noted in the locks' states */
+            if (renew(p, lease, 0, lost_at) == PICKET_OK) {
+                pk_locks_sweep(p);
+            } /* what a failure means has been noted in the locks' states */
         } else {
             p->driver->wait(p->store, at, waiting);
         }

@@ -38,6 +38,7 @@ struct picket_lock {
     uint64_t hold_until_ms; /* end of max-hold by our clock; UINT64_MAX: none */
     int loss_fd, ready_fd;  /* -1 until asked for */
     char reason[640];       /* of the loss */
+    bool abandoned;         /* closed by its owner, but the store was not told yet */
     void (*on_renewal)(uint64_t safe_until_ms, void *ctx);
     void *on_renewal_ctx;
 };
@@ -95,6 +96,8 @@ void pk_lock_released(struct picket_lock *l);
 void pk_lock_lost(struct picket_lock *l, const char *reason);
 /* The wait ended without a grant. */
 void pk_lock_refused(struct picket_lock *l, enum picket_status verdict);
+/* Tries again to release the abandoned ones, which would be renewed for ever. */
+void pk_locks_sweep(struct picket *p);
 /* Sets the descriptors to what phase and clock say. */
 void pk_lock_rearm(struct picket_lock *l);
 uint64_t pk_lock_safe_until(const struct picket_lock *l);

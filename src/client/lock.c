@@ -193,6 +193,9 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
     pk_effects_free(&answer);
     pk_client_absorb(p);
     if (s != PICKET_OK) {
+        if (picket_outcome(s) == PICKET_OUTCOME_UNKNOWN) {
+            picket_cancel(l); /* nobody would be there to use the grant */
+        }
         free_lock(l);
         return s;
     }
@@ -415,12 +418,37 @@ enum picket_status picket_release(struct picket_lock *l)
     }
 }
 
+/* True when the service has nothing of this claim any more. */
+static bool settled(struct picket_lock *l)
+{
+    enum picket_status s = picket_release(l);
+    return s == PICKET_OK || s == PICKET_LOST || s == PICKET_NOTHELD;
+}
+
 void picket_lock_close(struct picket_lock *l)
 {
-    /* In a forked child the memory stays: the parent's threads may have held the mutex.
-     */
-    if (l != NULL && pk_client_usable(l->client) == PICKET_OK) {
-        picket_release(l);
+    /* In a forked child the memory stays: the parent's threads may have held the mutex. */
+    if (l == NULL || pk_client_usable(l->client) != PICKET_OK) {
+        return;
+    }
+    if (settled(l)) {
+        free_lock(l);
+        return;
+    }
+    pthread_mutex_lock(&l->client->mutex);
+    l->abandoned = true;
+    pthread_mutex_unlock(&l->client->mutex);
+}
+
+void pk_locks_sweep(struct picket *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    struct picket_lock *l = p->locks;
+    while (l != NULL && !l->abandoned) {
+        l = l->next;
+    }
+    pthread_mutex_unlock(&p->mutex);
+    if (l != NULL && settled(l)) { /* one at a time: the next renewal does the next */
         free_lock(l);
     }
 }

@@ -29,23 +29,40 @@ enum {
 
 /* ---- the directory ---- */
 
-/* Makes the directory and its parents, like mkdir -p, private to the user. */
-static int make_path(const char *path)
+/* Makes one directory, and its name durable: a journal is worth nothing if the way to it
+ * is gone after a power cut. False with errno set when it is not there afterwards. */
+static bool make_dir(const char *path, mode_t mode)
+{
+    if (mkdir(path, mode) != 0) {
+        return errno == EEXIST;
+    }
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int parent = fd < 0 ? -1 : openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool durable = parent >= 0 && fsync(parent) == 0;
+    if (parent >= 0) {
+        close(parent);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return durable;
+}
+
+/* Makes the directory and its parents, like mkdir -p, the last one private to the user. */
+static bool make_path(const char *path)
 {
     char *copy = strdup(path);
     PK_ASSERT(copy != NULL);
-    int failed = 0;
-    for (char *slash = strchr(copy + 1, '/'); slash != NULL;
+    bool made = true;
+    for (char *slash = strchr(copy + 1, '/'); made && slash != NULL;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        failed = mkdir(copy, 0755) != 0 && errno != EEXIST;
+        made = make_dir(copy, 0755);
         *slash = '/';
     }
-    if (!failed) {
-        failed = mkdir(copy, 0700) != 0 && errno != EEXIST;
-    }
+    made = made && make_dir(copy, 0700);
     free(copy);
-    return failed ? -1 : 0;
+    return made;
 }
 
 /* True when the directory has something in it that isn't ours, and no journal: a mistyped
@@ -82,7 +99,7 @@ enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
     *j = (struct pk_journal){.dir_fd = -1, .lock_fd = -1, .fd = -1};
     j->path = strdup(path);
     PK_ASSERT(j->path != NULL);
-    if (make_path(path) != 0) {
+    if (!make_path(path)) {
         return cannot(j, "make");
     }
     j->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -422,9 +422,12 @@ static void drain(int fd)
 static void nap(struct pk_store *s, uint64_t until_ms)
 {
     pk_timer_set(s->timer_fd, until_ms == UINT64_MAX ? 0 : until_ms);
+    pthread_mutex_lock(&s->mutex);
+    int ear = s->wakeup.ear; /* a new lease would bring a new one, and a call of wake */
+    pthread_mutex_unlock(&s->mutex);
     struct pollfd fds[] = {{.fd = s->timer_fd, .events = POLLIN},
                            {.fd = s->wake_fd, .events = POLLIN},
-                           {.fd = s->wakeup.ear, .events = POLLIN},
+                           {.fd = ear, .events = POLLIN},
                            {.fd = s->inotify_fd, .events = POLLIN}};
     if (until_ms > pk_clock_ms()) {
         poll(fds, sizeof fds / sizeof fds[0], -1);
@@ -432,20 +435,29 @@ static void nap(struct pk_store *s, uint64_t until_ms)
     drain(s->timer_fd);
     drain(s->wake_fd);
     drain(s->inotify_fd);
+    pthread_mutex_lock(&s->mutex);
     pk_wakeup_drain(&s->wakeup);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* True when we attend a lease and nobody can poke us about it. */
+static bool deaf(struct pk_store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool no_ear = s->lease != 0 && s->wakeup.ear < 0;
+    pthread_mutex_unlock(&s->mutex);
+    return no_ear;
 }
 
 static void local_wait(struct pk_store *s, uint64_t until_ms, bool waiting)
 {
     uint64_t at = waiting ? earlier(until_ms, next_change_ms(s)) : until_ms;
-    if (s->wakeup.ear < 0 && s->lease != 0) {
+    if (deaf(s)) {
         at = earlier(at, pk_clock_ms() + DEAF_NAP_MS);
     }
     nap(s, at);
-    if (s->lease != 0) {
-        enum picket_status status = sync_up(s, pk_clock_ms() + SYNC_PATIENCE_MS);
-        (void)status; /* no news then; the next renewal reports what is wrong */
-    }
+    enum picket_status status = sync_up(s, pk_clock_ms() + SYNC_PATIENCE_MS);
+    (void)status; /* no news then; the next renewal reports what is wrong */
 }
 
 static void local_wake(struct pk_store *s)

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 
 enum {
-    NAMES = 6,
-    LEASES = 12, /* remembered leases, alive or not */
-    HOLDS = 24,  /* remembered grants, ended or not */
-    RECENT = 48, /* commands that may come again */
-    BIG = 70000, /* bytes of the largest value */
+    NAMES = 20,
+    FEW_NAMES = 6, /* what most worlds have */
+    LEASES = 12,   /* remembered leases, alive or not */
+    HOLDS = 24,    /* remembered grants, ended or not */
+    RECENT = 48,   /* commands that may come again */
+    BIG = 70000,   /* bytes of the largest value */
 };
 
 struct known_hold {
@@ -51,7 +52,10 @@ struct generator {
     uint64_t next_request, made;
 };
 
-static const char *const names[NAMES] = {"a", "b", "c/1", "c/2", "c", "d\xc3\xa9pot"};
+static const char *const names[NAMES] = {
+    "a",   "b",   "c/1", "c/2", "c",   "d\xc3\xa9pot", "e/1", "e/2",
+    "e/3", "e/4", "e/5", "e/6", "e/7", "e/8",          "e/9", "f",
+    "g",   "h",   "i",   "j"};
 static const char *const bad_texts[] = {"",     "a\nb",         "\x7f",
                                         "\xc3", "\xed\xa0\x80", "\xc0\xaf"};
 static const char *const labels[] = {"",
@@ -111,7 +115,7 @@ static const unsigned usual_weights[PK_VERB_COUNT] = {
 static void choose_temper(struct generator *g)
 {
     struct temper *t = &g->temper;
-    t->names = (unsigned)between(g, 1, NAMES);
+    t->names = chance(g, 1, 12) ? NAMES : (unsigned)between(g, 1, FEW_NAMES);
     t->leases = (unsigned)between(g, 2, 6);
     for (unsigned i = 0; i < NAMES; i++) {
         t->slots[i] = chance(g, 1, 4) ? (uint32_t)between(g, 1, 3) : 0;
@@ -234,7 +238,8 @@ static void fill_parts(struct generator *g, struct pk_command *c)
     const struct temper *t = &g->temper;
     uint32_t wanted = 1;
     if (t->names > 1 && chance(g, t->sets, 16)) {
-        wanted = (uint32_t)between(g, 2, t->names < 4 ? t->names : 4);
+        unsigned most = t->names == NAMES ? PK_SET_MAX : t->names < 4 ? t->names : 4;
+        wanted = (uint32_t)between(g, 2, most);
     }
     unsigned from = below(g, t->names);
     for (uint32_t i = 0; i < wanted; i++) {
