@@ -11,7 +11,7 @@ tools/setup.sh coverage
     CC=gcc meson setup build-coverage -Db_coverage=true -Doptimization=0
 find build-coverage -name '*.gcda' -delete
 meson test -C build-coverage --print-errorlogs \
-    --suite unit --suite scenario --suite model --suite fuzz
+    --suite core --suite scenario --suite model --suite fuzz
 gcovr --root . --filter src/core/ --branches --print-summary \
     --exclude-branches-by-pattern '.*\bPK_ASSERT\(.*' \
     --fail-under-branch "$floor" build-coverage

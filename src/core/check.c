@@ -197,26 +197,42 @@ static const char *check_lock(const struct pk_machine *m, const struct pk_lock *
 
 /* ---- the whole ---- */
 
+static const char *check_fences(const struct pk_machine *m, struct census *seen)
+{
+    struct pk_bytes before = {0};
+    for (struct pk_node *n = pk_tree_first(&m->fences); n != NULL; n = pk_tree_next(n)) {
+        const struct pk_fence *f = PK_OWNER(n, struct pk_fence, node);
+        DEMAND(pk_bytes_compare(before, pk_fence_name(f)) < 0, "I9: fences out of order");
+        DEMAND(f->token >= 1 && f->token <= PK_TOKEN_MAX, "F5: a fence without a token");
+        before = pk_fence_name(f);
+        seen->stats.fences++;
+        seen->stats.stored_bytes += f->name_len + (uint64_t)pk_blob_len(f->value);
+    }
+    return NULL;
+}
+
 static const char *check_nouns(const struct pk_machine *m, struct census *seen)
 {
     const char *wrong = NULL;
+    uint64_t id = 0;
     for (struct pk_node *n = pk_tree_first(&m->leases); n != NULL; n = pk_tree_next(n)) {
-        wrong = check_lease(m, PK_OWNER(n, struct pk_lease, by_id), seen);
+        const struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_id);
+        DEMAND(l->id > id, "I9: leases out of order");
+        id = l->id;
+        wrong = check_lease(m, l, seen);
         DEMAND(wrong == NULL, wrong);
     }
+    struct pk_bytes before = {0};
     for (struct pk_node *n = pk_tree_first(&m->locks); n != NULL; n = pk_tree_next(n)) {
-        wrong = check_lock(m, PK_OWNER(n, struct pk_lock, node), seen);
+        const struct pk_lock *l = PK_OWNER(n, struct pk_lock, node);
+        DEMAND(pk_bytes_compare(before, pk_lock_name(l)) < 0, "I9: locks out of order");
+        before = pk_lock_name(l);
+        wrong = check_lock(m, l, seen);
         DEMAND(wrong == NULL, wrong);
     }
     DEMAND(seen->parts_held == 0 && seen->parts_waiting == 0,
            "I3: claims that no lock knows");
-    for (struct pk_node *n = pk_tree_first(&m->fences); n != NULL; n = pk_tree_next(n)) {
-        const struct pk_fence *f = PK_OWNER(n, struct pk_fence, node);
-        seen->stats.fences++;
-        seen->stats.stored_bytes += f->name_len + (uint64_t)pk_blob_len(f->value);
-        DEMAND(f->token >= 1 && f->token <= PK_TOKEN_MAX, "F5: a fence without a token");
-    }
-    return NULL;
+    return check_fences(m, seen);
 }
 
 static const char *check_counts(const struct pk_machine *m, const struct census *seen)
@@ -229,7 +245,10 @@ static const char *check_counts(const struct pk_machine *m, const struct census 
     DEMAND(a->stored_bytes == b->stored_bytes, "I7: stored bytes miscounted");
     DEMAND(seen->ended == m->n_ended, "I7: ended leases miscounted");
     uint64_t timers = 0;
+    uint64_t at = 0;
     for (struct pk_node *n = pk_tree_first(&m->timers); n != NULL; n = pk_tree_next(n)) {
+        DEMAND(PK_OWNER(n, struct pk_timer, node)->at >= at, "I9: timers out of order");
+        at = PK_OWNER(n, struct pk_timer, node)->at;
         timers++;
     }
     DEMAND(timers == seen->timers, "I4: timers without an owner");

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/* The invariant check must be able to fail: each inequality is broken once, by hand, and has
+ * to be the one that is reported. */
+#include "core/door.h"
+#include "core/state.h"
+#include "tap.h"
+
+static struct pk_machine *m;
+static struct pk_effects effects;
+
+static uint64_t step(struct pk_command c)
+{
+    pk_effects_reset(&effects);
+    pk_machine_step(m, &c, &effects);
+    CHECK(effects.list[0].status == PK_OK || effects.list[0].status == PK_QUEUED);
+    return effects.list[0].token;
+}
+
+static void acquire(uint64_t lease, uint64_t request, const char *name, enum pk_mode mode,
+                    uint32_t slots)
+{
+    step((struct pk_command){.verb = PK_LOCK_ACQUIRE,
+                             .lease = lease,
+                             .request = request,
+                             .parts = {{pk_text(name), slots, mode}},
+                             .n_parts = 1,
+                             .wait_ms = 5000,
+                             .max_hold_ms = request == 1 ? 60000 : 0,
+                             .lock_delay_ms = 500});
+}
+
+/* Two live leases and an ended one; held, shared, waited for, semaphore and closed locks;
+ * two fences; remembered answers. */
+static void build(void)
+{
+    pk_machine_free(m);
+    pk_effects_free(&effects);
+    m = pk_machine_new();
+    for (int i = 0; i < 3; i++) {
+        step((struct pk_command){.verb = PK_LEASE_OPEN,
+                                 .request = 100 + (uint64_t)i,
+                                 .ttl_ms = i == 2 ? 100 : 10000,
+                                 .label = pk_text("label")});
+    }
+    acquire(3, 1, "closed", PK_EXCLUSIVE, 0);
+    step((struct pk_command){.verb = PK_TICK, .stamp_ms = 100});
+    acquire(1, 1, "held", PK_EXCLUSIVE, 0);
+    acquire(1, 2, "shared", PK_SHARED, 0);
+    acquire(2, 2, "shared", PK_SHARED, 0);
+    acquire(2, 3, "held", PK_EXCLUSIVE, 0);
+    acquire(1, 3, "held", PK_EXCLUSIVE, 0);
+    acquire(1, 4, "sem", PK_SLOT, 2);
+    acquire(2, 4, "sem", PK_SLOT, 2);
+    acquire(1, 5, "brief", PK_EXCLUSIVE, 0);
+    step((struct pk_command){
+        .verb = PK_LOCK_CANCEL, .lease = 1, .request = 6, .target = 5});
+    step((struct pk_command){.verb = PK_FENCE_CLAIM, .name = pk_text("f"), .token = 1});
+    step((struct pk_command){.verb = PK_FENCE_CLAIM, .name = pk_text("g"), .token = 2});
+    CHECK(pk_machine_check(m) == NULL);
+}
+
+static struct pk_lock *lock(const char *name)
+{
+    struct pk_lock *l = pk_lock_find(m, pk_text(name));
+    CHECK(l != NULL);
+    return l;
+}
+
+static struct pk_claim *claim(uint64_t lease, uint64_t request)
+{
+    struct pk_claim *c = pk_lease_claim(pk_lease_find(m, lease), request);
+    CHECK(c != NULL);
+    return c;
+}
+
+static void expect(const char *sentence)
+{
+    const char *wrong = pk_machine_check(m);
+    CHECK(wrong != NULL);
+    CHECK_STR(wrong, sentence);
+}
+
+/* Breaks one field, wants the sentence, and mends it. */
+#define BROKEN(field, value, sentence)                                                   \
+    do {                                                                                 \
+        __typeof__(field) kept = (field);                                                \
+        (field) = (value);                                                               \
+        expect(sentence);                                                                \
+        (field) = kept;                                                                  \
+        CHECK(pk_machine_check(m) == NULL);                                              \
+    } while (0)
+
+TEST(check__sees_broken_claims)
+{
+    build();
+    struct pk_claim *held = claim(1, 1);
+    struct pk_claim *waiting = claim(2, 3);
+    struct pk_claim *plain = claim(1, 2);
+    BROKEN(held->parts[0].lock, lock("shared"), "I3: a claim does not stand in its lock");
+    BROKEN(held->lease, pk_lease_find(m, 2), "I3: a claim of a lease that is not alive");
+    BROKEN(held->token, m->last_token + 1, "I2: a token that was never granted");
+    BROKEN(held->seq, m->next_seq, "I2: a claim from the future");
+    BROKEN(held->seq, 0, "I2: a claim from the future");
+    BROKEN(held->since_ms, m->clock + 1, "I4: a claim that begins in the future");
+    BROKEN(held->max_hold_ms, 0,
+           "I4: a hold has a timer if and only if it has a max-hold");
+    BROKEN(held->timer->owner, waiting, "I4: a claim's timer is not armed");
+    BROKEN(held->seq, waiting->seq + 1, "I4: a claim's timer under another id");
+    BROKEN(held->parts[0].mode, PK_SLOT, "I8: a claim of another kind");
+    BROKEN(held->parts[0].index, 1, "I3: a part leads back to another claim");
+    BROKEN(plain->seq, claim(2, 2)->seq, "I2: two claims share a seq");
+    BROKEN(plain->token, held->token, "I2: two claims share a token");
+}
+
+TEST(check__sees_broken_leases)
+{
+    build();
+    struct pk_lease *one = pk_lease_find(m, 1);
+    struct pk_lease *ended = pk_lease_find(m, 3);
+    BROKEN(one->id, 0, "I9: leases out of order");
+    BROKEN(one->id, 2, "I9: leases out of order");
+    BROKEN(m->next_lease, 3, "I3: a lease id never given out");
+    BROKEN(ended->replies.count, 1, "I3: an ended lease still has something");
+    BROKEN(one->timer.owner, NULL, "I4: a live lease has no deadline");
+    BROKEN(one->n_holds, one->n_holds + 1, "I7: a lease's counts");
+    BROKEN(one->n_waits, 0, "I7: a lease's counts");
+    struct pk_claim *second = claim(1, 2);
+    struct pk_claim *last = claim(1, 4);
+    BROKEN(second->request, 1, "R1: two claims of one request");
+    BROKEN(last->request, 6, "R3: a request is both claimed and remembered");
+    BROKEN(one->claims.root->up, one->claims.root->up ^ 2, "I9: a lease's claims");
+    BROKEN(ended->end, PK_END_NONE, "I4: a live lease has no deadline");
+}
+
+TEST(check__sees_broken_locks)
+{
+    build();
+    struct pk_lock *held = lock("held");
+    struct pk_lock *shared = lock("shared");
+    struct pk_lock *sem = lock("sem");
+    struct pk_lock *closed = lock("closed");
+    BROKEN(held->touched, 1, "W1: a lock was left unsettled");
+    BROKEN(held->n_holds, 2, "I7: a lock's holders");
+    BROKEN(held->n_waits, 1, "I7: a lock's waiters");
+    BROKEN(claim(1, 2)->parts[0].mode, PK_EXCLUSIVE,
+           "I1: an exclusive holder is not alone");
+    BROKEN(sem->slots, 1, "I1: more holders than slots");
+    BROKEN(closed->slots, 3, "I6: slots without a claim");
+    BROKEN(closed->closed, NULL, "I6: an idle lock");
+    BROKEN(closed->closed->owner, held, "I4: a closed lock's timer");
+    BROKEN(shared->holds.root->up, shared->holds.root->up ^ 2, "I9: a lock's trees");
+    BROKEN(held->queue.root->up, held->queue.root->up ^ 2, "I9: a lock's trees");
+    BROKEN(shared->name[0], 'a', "I9: locks out of order");
+}
+
+TEST(check__sees_a_stranded_waiter)
+{
+    build();
+    struct pk_lock *held = lock("held");
+    struct pk_claim *waiting = claim(2, 3);
+    waiting->parts[0].mode = PK_SHARED;
+    claim(1, 1)->parts[0].mode = PK_SHARED;
+    expect("I5: a waiter that could be granted");
+    CHECK(held->n_waits == 2);
+}
+
+TEST(check__sees_queues_and_holds_out_of_order)
+{
+    build();
+    struct pk_claim *a = claim(2, 3);
+    struct pk_claim *b = claim(1, 3);
+    uint64_t seq = a->seq;
+    pk_timer_free(m, a->timer);
+    pk_timer_free(m, b->timer);
+    a->timer = NULL;
+    b->timer = NULL;
+    a->seq = b->seq;
+    b->seq = seq;
+    expect("I9: a queue out of order");
+    build();
+    uint64_t token = claim(1, 2)->token;
+    claim(1, 2)->token = claim(2, 2)->token;
+    claim(2, 2)->token = token;
+    expect("I9: holds out of order");
+}
+
+TEST(check__sees_broken_counts)
+{
+    build();
+    BROKEN(m->stats.leases, 7, "I7: leases, locks or fences miscounted");
+    BROKEN(m->stats.locks, 7, "I7: leases, locks or fences miscounted");
+    BROKEN(m->stats.fences, 7, "I7: leases, locks or fences miscounted");
+    BROKEN(m->stats.holds, 7, "I7: claims miscounted");
+    BROKEN(m->stats.waits, 7, "I7: claims miscounted");
+    BROKEN(m->stats.holds, 0, "I7: more holds than counted");
+    BROKEN(m->stats.waits, 0, "I7: more claims than counted");
+    BROKEN(m->stats.stored_bytes, 7, "I7: stored bytes miscounted");
+    BROKEN(m->n_ended, 0, "I7: ended leases miscounted");
+    BROKEN(m->n_touched, 1, "W1: locks were left unsettled");
+    BROKEN(m->clock, m->clock + 500, "I4: something is overdue");
+}
+
+TEST(check__sees_broken_trees)
+{
+    build();
+    struct pk_tree *trees[] = {&m->leases, &m->openings, &m->locks, &m->fences,
+                               &m->timers};
+    for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
+        BROKEN(trees[i]->root->up, trees[i]->root->up ^ 3, "I9: a tree of the machine");
+    }
+    struct pk_fence *f = PK_OWNER(pk_tree_first(&m->fences), struct pk_fence, node);
+    BROKEN(f->name[0], 'z', "I9: fences out of order");
+    BROKEN(f->token, 0, "F5: a fence without a token");
+    BROKEN(f->token, PK_TOKEN_MAX + 1, "F5: a fence without a token");
+    struct pk_timer stray = {.kind = PK_TIMER_LOCK, .id = 99, .owner = m};
+    pk_timer_arm(m, &stray, m->clock + 1);
+    expect("I4: timers without an owner");
+    stray.at = UINT64_MAX;
+    expect("I9: timers out of order");
+    stray.at = m->clock + 1;
+    pk_timer_disarm(m, &stray);
+    pk_machine_free(m);
+    pk_effects_free(&effects);
+    m = NULL;
+}
