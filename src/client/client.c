@@ -420,10 +420,9 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
         s = pk_client_verdict(&answer);
     }
     pthread_mutex_lock(&p->mutex);
+    uint64_t stale = give_up_if_overdue(p); /* lost is final, even if now renewed (P5) */
     if (p->lease != lease) {
-        s = pk_fail_plain(PICKET_LOST); /* it was given up meanwhile */
-    } else if (s == PICKET_OK && give_up_if_overdue(p) != 0) {
-        s = pk_fail_plain(PICKET_LOST); /* too late: lost is final (P5) */
+        s = pk_fail_plain(PICKET_LOST);
     } else if (s == PICKET_OK) {
         renewed(p, sent, answer.list[0].left_ms);
     } else if (answered) {
@@ -433,6 +432,9 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
     }
     pthread_mutex_unlock(&p->mutex);
     pk_effects_free(&answer);
+    if (stale != 0) {
+        close_lease(p, stale);
+    }
     return s;
 }
 

@@ -22,7 +22,10 @@ static void tidy_text(const char *in, char out[FIELD_MAX])
 {
     size_t n = 0;
     while (in[n] != '\0' && n < FIELD_MAX - 1) {
-        out[n] = in[n] == '\n' ? ' ' : in[n];
+        out[n] = in[n];
+        if (in[n] == '\n') {
+            out[n] = ' ';
+        }
         n++;
     }
     while (n > 0 && ((unsigned char)in[n] & 0xc0) == 0x80) {
@@ -31,7 +34,9 @@ static void tidy_text(const char *in, char out[FIELD_MAX])
     out[n] = '\0';
     if (!pk_utf8_printable(pk_text(out), false)) {
         for (char *c = out; *c != '\0'; c++) {
-            *c = *c >= ' ' && *c < 0x7f ? *c : '?';
+            if (*c < ' ' || *c >= 0x7f) {
+                *c = '?';
+            }
         }
     }
 }
@@ -46,7 +51,9 @@ static void read_command(char out[FIELD_MAX])
         close(fd);
     }
     for (ssize_t i = 0; i + 1 < n; i++) {
-        raw[i] = (char)(raw[i] == '\0' ? ' ' : raw[i]);
+        if (raw[i] == '\0') {
+            raw[i] = ' ';
+        }
     }
     tidy_text(raw, out);
 }
