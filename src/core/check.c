@@ -6,7 +6,7 @@
 /* What the walk counts, to be compared with what the machine believes. */
 struct census {
     struct pk_stats stats;
-    uint64_t timers, ended, parts_held, parts_waiting;
+    uint64_t timers, ended, closed, parts_held, parts_waiting;
     uint64_t *tokens; /* of the holds */
     uint64_t *seqs;   /* of the claims */
 };
@@ -186,6 +186,7 @@ static const char *check_lock(const struct pk_machine *m, const struct pk_lock *
     seen->stats.locks++;
     seen->stats.stored_bytes += l->name_len;
     seen->timers += l->closed != NULL;
+    seen->closed += l->closed != NULL;
     DEMAND(!l->touched, "W1: a lock was left unsettled");
     DEMAND(l->n_holds + l->n_waits > 0 || l->closed != NULL, "I6: an idle lock");
     DEMAND(l->n_holds + l->n_waits > 0 || l->slots == 0, "I6: slots without a claim");
@@ -244,6 +245,7 @@ static const char *check_counts(const struct pk_machine *m, const struct census 
     DEMAND(a->holds == b->holds && a->waits == b->waits, "I7: claims miscounted");
     DEMAND(a->stored_bytes == b->stored_bytes, "I7: stored bytes miscounted");
     DEMAND(seen->ended == m->n_ended, "I7: ended leases miscounted");
+    DEMAND(seen->closed == m->n_closed, "I7: closed locks miscounted");
     uint64_t timers = 0;
     uint64_t at = 0;
     for (struct pk_node *n = pk_tree_first(&m->timers); n != NULL; n = pk_tree_next(n)) {

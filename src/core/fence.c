@@ -23,7 +23,7 @@ static struct pk_fence *find(const struct pk_machine *m, struct pk_bytes name)
 struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name)
 {
     PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
-    struct pk_fence *f = pk_zeroed(sizeof *f + name.len);
+    struct pk_fence *f = pk_zeroed(offsetof(struct pk_fence, name) + name.len);
     f->name_len = (uint8_t)name.len;
     memcpy(f->name, name.data, name.len);
     bool in = pk_tree_insert(&m->fences, &f->node, &name, order_name);

@@ -57,20 +57,23 @@ struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name)
     return n == NULL ? NULL : PK_OWNER(n, struct pk_lock, node);
 }
 
+static struct pk_lock *new_lock(struct pk_machine *m, struct pk_bytes name)
+{
+    PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
+    struct pk_lock *l = pk_zeroed(offsetof(struct pk_lock, name) + name.len);
+    l->name_len = (uint8_t)name.len;
+    memcpy(l->name, name.data, name.len);
+    bool in = pk_tree_insert(&m->locks, &l->node, &name, order_name);
+    PK_ASSERT(in);
+    m->stats.locks++;
+    m->stats.stored_bytes += name.len;
+    return l;
+}
+
 struct pk_lock *pk_lock_get(struct pk_machine *m, struct pk_bytes name)
 {
     struct pk_lock *l = pk_lock_find(m, name);
-    if (l == NULL) {
-        PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
-        l = pk_zeroed(sizeof *l + name.len);
-        l->name_len = (uint8_t)name.len;
-        memcpy(l->name, name.data, name.len);
-        bool in = pk_tree_insert(&m->locks, &l->node, &name, order_name);
-        PK_ASSERT(in);
-        m->stats.locks++;
-        m->stats.stored_bytes += name.len;
-    }
-    return l;
+    return l != NULL ? l : new_lock(m, name);
 }
 
 void pk_lock_free(struct pk_machine *m, struct pk_lock *l)
@@ -297,39 +300,38 @@ void pk_locks_settle(struct pk_machine *m)
 
 /* ---- acquire ---- */
 
-/* The first part of an acquire that can't be granted now, or n_parts when all can. */
-static uint32_t first_blocked(const struct pk_machine *m, const struct pk_command *c)
+/* An acquire on its way; its locks are looked up once. */
+struct attempt {
+    const struct pk_command *c;
+    struct pk_lease *lease;
+    struct pk_lock *locks[PK_SET_MAX]; /* NULL: there is no such lock now */
+    uint32_t blocked; /* the first part that can't be granted now; n_parts: none */
+};
+
+/* True when part `i` can be granted now. A lock that nobody claims (closed, or it would not
+ * be there) takes any kind. */
+static bool grantable(const struct attempt *a, uint32_t i)
 {
-    uint32_t i = 0;
-    while (i < c->n_parts) {
-        const struct pk_lock *l = pk_lock_find(m, c->parts[i].name);
-        struct pk_lock free_lock = {.slots = c->parts[i].slots};
-        if (l != NULL && l->slots != c->parts[i].slots) {
-            free_lock.closed = l->closed; /* nobody claims it (G3), so its kind is open */
-            l = &free_lock;
-        }
-        if (l != NULL && (l->n_waits > 0 || !compatible(l, c->parts[i].mode))) {
-            break;
-        }
-        i++;
+    const struct pk_lock *l = a->locks[i];
+    if (l == NULL) {
+        return true;
     }
-    return i;
+    bool claimed = l->n_holds + l->n_waits > 0;
+    return claimed ? l->n_waits == 0 && compatible(l, a->c->parts[i].mode)
+                   : l->closed == NULL;
 }
 
-/* G5: fills in what is in the way of an acquire, and adds the row of whoever holds it. */
-static void describe_block(struct pk_machine *m, struct pk_effect *e,
-                           struct pk_bytes name)
+static struct attempt look_up(const struct pk_machine *m, const struct pk_command *c,
+                              struct pk_lease *lease)
 {
-    const struct pk_lock *l = pk_lock_find(m, name);
-    PK_ASSERT(l != NULL);
-    e->name = pk_lock_name(l);
-    e->holders = l->n_holds;
-    e->waiters = l->n_waits;
-    e->closed_ms = closed_ms(m, l);
-    pk_effects_add(m->out, e);
-    if (l->n_holds > 0) {
-        pk_claim_row(m, oldest_hold(l), 0);
+    struct attempt a = {.c = c, .lease = lease, .blocked = c->n_parts};
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        a.locks[i] = pk_lock_find(m, c->parts[i].name);
+        if (a.blocked == c->n_parts && !grantable(&a, i)) {
+            a.blocked = i;
+        }
     }
+    return a;
 }
 
 static struct pk_effect plain_reply(const struct pk_command *c, enum pk_status s)
@@ -341,6 +343,20 @@ static struct pk_effect plain_reply(const struct pk_command *c, enum pk_status s
                               .request = c->request};
 }
 
+/* G5: replies with what is in the way, and the row of whoever holds it. */
+static void reply_blocked(struct pk_machine *m, struct pk_effect e,
+                          const struct pk_lock *l)
+{
+    e.name = pk_lock_name(l);
+    e.holders = l->n_holds;
+    e.waiters = l->n_waits;
+    e.closed_ms = closed_ms(m, l);
+    pk_effects_add(m->out, &e);
+    if (l->n_holds > 0) {
+        pk_claim_row(m, oldest_hold(l), 0);
+    }
+}
+
 /* R1 for a claim that exists: its present outcome is the answer. */
 static void reply_from_claim(struct pk_machine *m, const struct pk_command *c,
                              const struct pk_claim *claim)
@@ -349,52 +365,49 @@ static void reply_from_claim(struct pk_machine *m, const struct pk_command *c,
         pk_reply(m, c, PK_OK)->token = claim->token;
         return;
     }
-    uint32_t i =
-        0; /* it is waiting, so some part is behind somebody or not compatible (I5) */
-    while (pk_tree_first(&claim->parts[i].lock->queue) == &claim->parts[i].node &&
-           compatible(claim->parts[i].lock, (enum pk_mode)claim->parts[i].mode)) {
-        i++;
-        PK_ASSERT(i < claim->n_parts);
+    /* It waits, so some part is behind somebody or not compatible (I5). */
+    const struct pk_claim_part *p = claim->parts;
+    while (pk_tree_first(&p->lock->queue) == &p->node &&
+           compatible(p->lock, (enum pk_mode)p->mode)) {
+        p++;
+        PK_ASSERT(p < claim->parts + claim->n_parts);
     }
     struct pk_effect e = plain_reply(c, PK_QUEUED);
     e.place = claim->place;
-    describe_block(m, &e, pk_lock_name(claim->parts[i].lock));
+    reply_blocked(m, e, p->lock);
 }
 
-/* The first part whose lock is in use as another kind, or NULL. */
-static const struct pk_lock *mismatched(const struct pk_machine *m,
-                                        const struct pk_command *c)
+/* The first lock of the attempt that is in use as another kind, or NULL. */
+static const struct pk_lock *mismatched(const struct attempt *a)
 {
-    for (uint32_t i = 0; i < c->n_parts; i++) {
-        const struct pk_lock *l = pk_lock_find(m, c->parts[i].name);
+    for (uint32_t i = 0; i < a->c->n_parts; i++) {
+        const struct pk_lock *l = a->locks[i];
         bool claimed = l != NULL && l->n_holds + l->n_waits > 0;
-        if (claimed && l->slots != c->parts[i].slots) {
+        if (claimed && l->slots != a->c->parts[i].slots) {
             return l;
         }
     }
     return NULL;
 }
 
-/* The limit that stands against this acquire, or NULL (G3). */
-static const char *limit_reached(const struct pk_machine *m, const struct pk_lease *l,
-                                 const struct pk_command *c, bool must_wait)
+/* The limit that the claim would pass, or NULL. */
+static const char *limit_reached(const struct pk_machine *m, const struct attempt *a)
 {
     uint32_t new_locks = 0;
-    uint64_t new_bytes = c->value.len;
+    uint64_t new_bytes = a->c->value.len;
     bool queue_full = false;
-    for (uint32_t i = 0; i < c->n_parts; i++) {
-        const struct pk_lock *lock = pk_lock_find(m, c->parts[i].name);
-        if (lock == NULL) {
+    for (uint32_t i = 0; i < a->c->n_parts; i++) {
+        if (a->locks[i] == NULL) {
             new_locks++;
-            new_bytes += c->parts[i].name.len;
-        } else if (must_wait && lock->n_waits >= m->limits.lock_waiters) {
+            new_bytes += a->c->parts[i].name.len;
+        } else if (a->locks[i]->n_waits >= m->limits.lock_waiters) {
             queue_full = true;
         }
     }
     if (m->stats.holds + m->stats.waits >= m->limits.claims) {
         return "claims";
     }
-    if (l->n_holds + l->n_waits >= m->limits.lease_claims) {
+    if (a->lease->n_holds + a->lease->n_waits >= m->limits.lease_claims) {
         return "lease_claims";
     }
     if (m->stats.locks + new_locks > m->limits.locks) {
@@ -403,14 +416,15 @@ static const char *limit_reached(const struct pk_machine *m, const struct pk_lea
     if (!pk_room_for(m, new_bytes)) {
         return "stored_bytes";
     }
-    return queue_full ? "lock_waiters" : NULL;
+    bool must_wait = a->blocked < a->c->n_parts;
+    return must_wait && queue_full ? "lock_waiters" : NULL;
 }
 
-static struct pk_claim *make_claim(struct pk_machine *m, struct pk_lease *l,
-                                   const struct pk_command *c)
+static struct pk_claim *make_claim(struct pk_machine *m, const struct attempt *a)
 {
+    const struct pk_command *c = a->c;
     struct pk_claim *claim = pk_claim_new(c->n_parts);
-    claim->lease = l;
+    claim->lease = a->lease;
     claim->request = c->request;
     claim->seq = m->next_seq++;
     claim->since_ms = m->clock;
@@ -418,7 +432,8 @@ static struct pk_claim *make_claim(struct pk_machine *m, struct pk_lease *l,
     claim->lock_delay_ms = (uint32_t)c->lock_delay_ms;
     claim->value = pk_blob_new(m, c->value);
     for (uint32_t i = 0; i < c->n_parts; i++) {
-        claim->parts[i].lock = pk_lock_get(m, c->parts[i].name);
+        struct pk_lock *l = a->locks[i];
+        claim->parts[i].lock = l != NULL ? l : new_lock(m, c->parts[i].name);
         claim->parts[i].lock->slots = c->parts[i].slots;
         claim->parts[i].mode = (uint8_t)c->parts[i].mode;
     }
@@ -427,16 +442,15 @@ static struct pk_claim *make_claim(struct pk_machine *m, struct pk_lease *l,
     return claim;
 }
 
-static void enqueue(struct pk_machine *m, struct pk_claim *claim,
-                    const struct pk_command *c, uint32_t blocked)
+static void enqueue(struct pk_machine *m, struct pk_claim *claim, const struct attempt *a)
 {
     for (uint32_t i = 0; i < claim->n_parts; i++) {
         uint32_t place = claim->parts[i].lock->n_waits + 1;
         claim->place = place > claim->place ? place : claim->place;
     }
-    struct pk_effect e = plain_reply(c, PK_QUEUED);
+    struct pk_effect e = plain_reply(a->c, PK_QUEUED);
     e.place = claim->place;
-    describe_block(m, &e, c->parts[blocked].name);
+    reply_blocked(m, e, a->locks[a->blocked]);
     for (uint32_t i = 0; i < claim->n_parts; i++) {
         bool linked = pk_claim_link_part(&claim->parts[i]);
         PK_ASSERT(linked);
@@ -444,9 +458,9 @@ static void enqueue(struct pk_machine *m, struct pk_claim *claim,
         queued.place = claim->parts[i].lock->n_waits;
         pk_event(m, queued);
     }
-    if (c->wait_ms != PK_WAIT_FOREVER) {
-        claim->timer =
-            pk_timer_new(m, PK_TIMER_CLAIM, claim->seq, claim, m->clock + c->wait_ms);
+    if (a->c->wait_ms != PK_WAIT_FOREVER) {
+        uint64_t at = m->clock + a->c->wait_ms;
+        claim->timer = pk_timer_new(m, PK_TIMER_CLAIM, claim->seq, claim, at);
     }
 }
 
@@ -458,48 +472,53 @@ static void refuse(struct pk_machine *m, struct pk_lease *l, const struct pk_com
     pk_lease_remember(m, l, c->request, c->verb, s, 0);
 }
 
-void pk_lock_acquire(struct pk_machine *m, const struct pk_command *c)
+/* G3: replies the refusal that stands against the attempt; false: none does. */
+static bool refused(struct pk_machine *m, const struct attempt *a)
 {
-    struct pk_lease *l = pk_lease_alive(m, c);
-    if (l == NULL || pk_lease_repeated(m, l, c)) {
-        return;
-    }
-    const struct pk_claim *earlier = pk_lease_claim(l, c->request);
-    if (earlier != NULL) {
-        reply_from_claim(m, c, earlier);
-        return;
-    }
+    const struct pk_command *c = a->c;
     const char *limit = c->n_parts > m->limits.set_locks       ? "set_locks"
                         : c->value.len > m->limits.value_bytes ? "value_bytes"
                                                                : NULL;
-    const struct pk_lock *other = limit == NULL ? mismatched(m, c) : NULL;
+    const struct pk_lock *other = limit == NULL ? mismatched(a) : NULL;
     if (other != NULL) {
         struct pk_effect e = plain_reply(c, PK_MISMATCH);
         e.name = pk_lock_name(other);
         e.slots = other->slots;
         pk_effects_add(m->out, &e);
-        refuse(m, l, c, PK_MISMATCH);
-        return;
+        refuse(m, a->lease, c, PK_MISMATCH);
+        return true;
     }
-    uint32_t blocked = first_blocked(m, c);
-    bool must_wait = blocked < c->n_parts;
-    if (limit == NULL && must_wait && c->wait_ms == 0) {
-        struct pk_effect e = plain_reply(c, PK_BUSY);
-        describe_block(m, &e, c->parts[blocked].name);
-        refuse(m, l, c, PK_BUSY);
-        return;
+    if (limit == NULL && a->blocked < c->n_parts && c->wait_ms == 0) {
+        reply_blocked(m, plain_reply(c, PK_BUSY), a->locks[a->blocked]);
+        refuse(m, a->lease, c, PK_BUSY);
+        return true;
     }
-    if (limit == NULL) {
-        limit = limit_reached(m, l, c, must_wait);
-    }
+    limit = limit != NULL ? limit : limit_reached(m, a);
     if (limit != NULL) {
         pk_reply_limit(m, c, limit);
-        refuse(m, l, c, PK_LIMIT);
+        refuse(m, a->lease, c, PK_LIMIT);
+    }
+    return limit != NULL;
+}
+
+void pk_lock_acquire(struct pk_machine *m, const struct pk_command *c)
+{
+    struct pk_lease *lease = pk_lease_alive(m, c);
+    if (lease == NULL || pk_lease_repeated(m, lease, c)) {
         return;
     }
-    struct pk_claim *claim = make_claim(m, l, c);
-    if (must_wait) {
-        enqueue(m, claim, c, blocked);
+    const struct pk_claim *earlier = pk_lease_claim(lease, c->request);
+    if (earlier != NULL) {
+        reply_from_claim(m, c, earlier);
+        return;
+    }
+    struct attempt a = look_up(m, c, lease);
+    if (refused(m, &a)) {
+        return;
+    }
+    struct pk_claim *claim = make_claim(m, &a);
+    if (a.blocked < c->n_parts) {
+        enqueue(m, claim, &a);
     } else {
         pk_reply(m, c, PK_OK)->token = m->last_token + 1;
         grant(m, claim);
@@ -519,7 +538,7 @@ static void shut(struct pk_machine *m, struct pk_lock *l, uint32_t delay_ms)
 {
     uint64_t until = m->clock + delay_ms;
     if (l->closed == NULL) {
-        l->closed = pk_timer_new(m, PK_TIMER_LOCK, m->next_seq++, l, until);
+        pk_lock_shut(m, l, m->next_seq++, until);
     } else if (l->closed->at < until) {
         pk_timer_disarm(m, l->closed);
         pk_timer_arm(m, l->closed, until);
@@ -563,10 +582,17 @@ void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_endi
     pk_claim_free(m, c);
 }
 
+void pk_lock_shut(struct pk_machine *m, struct pk_lock *l, uint64_t id, uint64_t until)
+{
+    l->closed = pk_timer_new(m, PK_TIMER_LOCK, id, l, until);
+    m->n_closed++;
+}
+
 void pk_lock_opened(struct pk_machine *m, struct pk_lock *l)
 {
     pk_timer_free(m, l->closed);
     l->closed = NULL;
+    m->n_closed--;
     pk_event(m, (struct pk_effect){.kind = PK_EV_OPENED, .name = pk_lock_name(l)});
     touch(m, l);
 }

@@ -94,17 +94,15 @@ static void write_leases(struct pk_writer *w, const struct pk_machine *m)
 
 static void write_closed_locks(struct pk_writer *w, const struct pk_machine *m)
 {
-    uint64_t closed = 0;
-    for (struct pk_node *n = pk_tree_first(&m->locks); n != NULL; n = pk_tree_next(n)) {
-        closed += PK_OWNER(n, struct pk_lock, node)->closed != NULL;
-    }
-    pk_write_uint(w, closed);
-    for (struct pk_node *n = pk_tree_first(&m->locks); n != NULL; n = pk_tree_next(n)) {
+    uint32_t left = m->n_closed; /* mostly none: then there is nothing to walk for */
+    pk_write_uint(w, left);
+    for (struct pk_node *n = pk_tree_first(&m->locks); left > 0; n = pk_tree_next(n)) {
         const struct pk_lock *l = PK_OWNER(n, struct pk_lock, node);
         if (l->closed != NULL) {
             pk_write_bytes(w, pk_lock_name(l));
             pk_write_uint(w, l->closed->at);
             pk_write_uint(w, l->closed->id);
+            left--;
         }
     }
 }
@@ -313,7 +311,7 @@ static void read_closed_locks(struct pk_reader *r, struct pk_machine *m)
             struct pk_lock *l = pk_lock_get(m, name);
             struct pk_timer key = {.at = until, .kind = PK_TIMER_LOCK, .id = id};
             if (demand(r, !pk_timer_taken(m, &key))) {
-                l->closed = pk_timer_new(m, PK_TIMER_LOCK, id, l, until);
+                pk_lock_shut(m, l, id, until);
             }
         }
         before = name;

@@ -80,15 +80,15 @@ struct pk_claim {
 };
 
 struct pk_lock {
-    struct pk_node node;     /* in pk_machine.locks */
     struct pk_tree holds;    /* parts by token */
     struct pk_tree queue;    /* parts by seq */
     struct pk_timer *closed; /* NULL: open */
     uint32_t n_holds, n_waits;
-    uint32_t slots;  /* 0: exclusive and shared */
-    uint8_t touched; /* it is on the list of locks to settle */
+    uint32_t slots;      /* 0: exclusive and shared */
+    uint8_t touched;     /* it is on the list of locks to settle */
+    struct pk_node node; /* in pk_machine.locks; beside the name, which lookups compare */
     uint8_t name_len;
-    char name[];
+    char name[]; /* right behind its length: made with offsetof, not sizeof */
 };
 
 struct pk_fence {
@@ -113,7 +113,7 @@ struct pk_machine {
     struct pk_tree timers;   /* by (at, kind, id) */
     struct pk_lease *ended_first, *ended_last;
     struct pk_replies replies; /* R2 */
-    uint32_t n_ended;
+    uint32_t n_ended, n_closed;
     struct pk_stats stats;
 
     /* Only during a step. */
@@ -224,6 +224,8 @@ bool pk_claim_ready(const struct pk_claim *c);
 struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name);
 struct pk_lock *pk_lock_get(struct pk_machine *m, struct pk_bytes name);
 struct pk_bytes pk_lock_name(const struct pk_lock *l);
+/* Closes an open lock until then, under the id; and opens it again. */
+void pk_lock_shut(struct pk_machine *m, struct pk_lock *l, uint64_t id, uint64_t until);
 void pk_lock_opened(struct pk_machine *m, struct pk_lock *l);
 void pk_lock_free(struct pk_machine *m, struct pk_lock *l);
 /* Wakes whoever is ready in the touched locks (W1, W2). */
