@@ -121,7 +121,8 @@ const struct pk_cli_verb pk_cli_acquire = {
              "'picket fence'\n"
              "look there.",
     .exits = "  0    the lock is yours\n" PK_GRANT_EXITS,
-    .examples = "  eval \"$(picket acquire --ttl 5m deploy)\"\n"
+    .examples = "  vars=$(picket acquire --ttl 5m deploy) || exit\n"
+                "  eval \"$vars\"\n"
                 "  ./deploy --token \"$PICKET_TOKEN\"\n"
                 "  picket release",
     .words = "LOCK",

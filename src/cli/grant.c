@@ -201,8 +201,7 @@ static enum picket_status await(struct picket *p, const struct pk_grant *g,
         int n = poll(fds, 3, tell ? patience : -1);
         PK_ASSERT(n >= 0 || errno == EINTR);
         if (n > 0 && interrupted(&fds[2], w->signal_fd, signo)) {
-            (void)picket_cancel(l);
-            return PICKET_CANCELLED;
+            return PICKET_CANCELLED; /* closing the handle gives up the place */
         }
         if (n > 0 && fds[0].revents != 0) {
             return picket_wait(l, 0);

@@ -48,7 +48,7 @@ static int make_channel(struct pk_guardian_options *o, int *keeper_end)
 
 int pk_guard_start(struct pk_guard *g, const struct pk_guard_options *o)
 {
-    struct pk_guardian_options guardian = {.guard = *o, .group = getpgrp()};
+    struct pk_guardian_options guardian = {.guard = *o};
     struct sigaction by_default = {.sa_handler = SIG_DFL};
     int keeper_end = -1;
     if (!pk_procscan_usable()) {

@@ -44,8 +44,10 @@
 #include <sys/signalfd.h>
 #include <sys/types.h>
 
+#include "cli/job.h"
+
 /* Room for the environment strings of pk_guard_go(), their final NULs included. */
-#define PK_GUARD_ENV_MAX 65536u
+#define PK_GUARD_ENV_MAX PK_JOB_ENV_MAX
 
 /* What a report says for the status of a main process that never ran, or was not seen to
  * end. */
@@ -57,9 +59,9 @@ struct pk_guard_options {
     uint32_t grace_ms;      /* frozen for so long before killed; 0: not frozen at all */
     bool loss_fd;           /* give the job a PICKET_LOSS_FD */
     /* Run in the guardian when the keeper has died without pk_guard_close(), after the
-     * tree is gone: the place to close the lease. Descriptors above 2 are closed by then;
-     * what the keeper learned after pk_guard_start() must come through shared memory. May
-     * be NULL. */
+     * tree is gone: the place to close the lease. The guardian keeps none of the
+     * descriptors that were open at pk_guard_start() but standard error; what the keeper
+     * learned after pk_guard_start() must come through shared memory. May be NULL. */
     void (*orphaned_cb)(void *ctx);
     void *ctx;
 };

@@ -50,6 +50,7 @@ struct guardian {
     int status;     /* of the main process, once it has ended */
     int exec_error;
     /* What was decided. */
+    bool started;
     bool by_loss; /* the tree is being ended because of a loss, not of the main's end */
     bool main_given_up; /* its status is not waited for any more */
     bool reported;      /* the last report is out */
@@ -79,7 +80,7 @@ static uint64_t kill_time(const struct guardian *g)
 
 static void report(const struct guardian *g, struct pk_guard_report r)
 {
-    r.pid = g->job.pid;
+    r.pid = g->started ? g->job.pid : 0;
     /* Fails when the keeper is gone, or stopped for so long that hundreds are unread.
      * Either way it misses nothing: our end of the socket, when we go, is what it acts
      * upon. */
@@ -88,11 +89,12 @@ static void report(const struct guardian *g, struct pk_guard_report r)
 
 static void report_end(struct guardian *g)
 {
-    struct pk_guard_report r = {.event = PK_GUARD_LOST, .status = g->status};
+    struct pk_guard_report r = {.event = PK_GUARD_LOST, .status = PK_GUARD_NO_STATUS};
+    r.status = g->started ? g->status : r.status;
     r.left = g->left;
     r.late = pk_clock_ms() >= safe_until(g);
     r.error = g->exec_error;
-    if (g->exec_error != 0) {
+    if (g->started && g->exec_error != 0) {
         r.event = PK_GUARD_EXEC_FAILED;
     } else if (!g->by_loss) {
         r.event = PK_GUARD_EXITED;
@@ -123,7 +125,7 @@ static void read_exec_result(struct guardian *g)
     g->job.exec_fd = -1;
     if (n == (ssize_t)sizeof error) {
         g->exec_error = error;
-    } else {
+    } else if (g->started && g->exec_error == 0) {
         report(g, (struct pk_guard_report){.event = PK_GUARD_STARTED,
                                            .status = PK_GUARD_NO_STATUS});
     }
@@ -213,7 +215,7 @@ static bool told_to_end(const struct guardian *g)
 
 static void advance_running(struct guardian *g)
 {
-    if (g->main_ended) {
+    if (g->main_ended || g->exec_error != 0) {
         begin_ending(g, false);
     } else if (told_to_end(g)) {
         begin_ending(g, true);
@@ -298,11 +300,9 @@ static void advance(struct guardian *g)
         before = g->phase;
         switch (g->phase) {
         case WAITING:
-            if (g->lost) {
+            if (told_to_end(g)) {
                 g->by_loss = true;
-                conclude(g);
-            } else if (told_to_end(g)) {
-                g->phase = DONE;
+                g->phase = KILLING;
             }
             break;
         case RUNNING:
@@ -344,14 +344,6 @@ static uint64_t next_time(const struct guardian *g)
 
 static void on_go(struct guardian *g, const struct pk_guard_message *m)
 {
-    struct pk_job_options o = {
-        .argv = g->o->guard.argv,
-        .env = m->env,
-        .env_size = m->env_size,
-        .group = g->o->group,
-        .loss_fd = g->o->guard.loss_fd,
-        .signals = &g->o->signals,
-    };
     if (g->phase != WAITING || told_to_end(g)) {
         return; /* one of the keeper's threads said so while another one said go */
     }
@@ -359,18 +351,12 @@ static void on_go(struct guardian *g, const struct pk_guard_message *m)
         g->lost = true;
         return;
     }
-    int error = pk_job_start(&o, &g->job);
-    if (error < 0) {
-        g->exec_error = -error;
-        conclude(g);
-        return;
+    if (g->exec_error == 0) {
+        /* If somebody has killed it, it ends as if just after the start. */
+        int error = pk_job_go(&g->job, m->env, m->env_size);
+        g->exec_error = error == -EPIPE || error == -ECONNRESET ? 0 : -error;
     }
-    g->job.exec_fd = pk_fds_raise(g->job.exec_fd);
-    g->job.loss_fd = pk_fds_raise(g->job.loss_fd);
-    const int own[] = {g->fd,       g->keeper_fd,   g->signal_fd,
-                       g->alarm_fd, g->job.exec_fd, g->job.loss_fd};
-    pk_fds_drop_inherited(own, sizeof own / sizeof own[0]);
-    g->childless = false;
+    g->started = true;
     g->phase = RUNNING;
 }
 
@@ -437,7 +423,7 @@ static void wait_for_events(struct guardian *g)
         [KEEPER] = {.fd = g->keeper_gone ? -1 : g->keeper_fd, .events = POLLIN},
         [CHILD] = {.fd = g->signal_fd, .events = POLLIN},
         [ALARM] = {.fd = g->alarm_fd, .events = POLLIN},
-        [EXEC] = {.fd = g->job.exec_fd, .events = POLLIN},
+        [EXEC] = {.fd = g->started ? g->job.exec_fd : -1, .events = POLLIN},
     };
     pk_deadline_set(g->alarm_fd, next_time(g));
     if (poll(fds, COUNT, g->reap_more ? 0 : -1) < 0) {
@@ -456,17 +442,31 @@ static void wait_for_events(struct guardian *g)
     g->keeper_gone = g->keeper_gone || fds[KEEPER].revents != 0;
 }
 
+static void prepare_job(struct guardian *g)
+{
+    struct pk_job_options o = {
+        .argv = g->o->guard.argv,
+        .loss_fd = g->o->guard.loss_fd,
+        .signals = &g->o->signals,
+    };
+    int error = pk_job_prepare(&o, &g->job);
+    if (error < 0) {
+        g->exec_error = -error; /* told when it is asked for */
+        g->childless = true;
+    }
+    g->job.go_fd = pk_fds_raise(g->job.go_fd);
+    g->job.exec_fd = pk_fds_raise(g->job.exec_fd);
+    g->job.loss_fd = pk_fds_raise(g->job.loss_fd);
+}
+
 static void set_up(struct guardian *g)
 {
     sigset_t all;
     sigset_t child;
-    /* Signals are the keeper's to handle; a process group of our own keeps the terminal's
-     * away and the mask the others. */
+    /* Signals are the keeper's to handle. */
     sigfillset(&all);
     PK_ASSERT(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
-    PK_ASSERT(setpgid(0, 0) == 0);
     PK_ASSERT(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
-    (void)prctl(PR_SET_NAME, "picket guard");
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     g->fd = pk_fds_raise(g->o->fd);
@@ -474,6 +474,14 @@ static void set_up(struct guardian *g)
     g->signal_fd = pk_fds_raise(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
     g->alarm_fd = pk_fds_raise(pk_timer_fd(0));
     PK_ASSERT(g->signal_fd >= 0 && g->alarm_fd >= 0);
+    prepare_job(g);
+    /* The job stays in the keeper's session and group; we leave both, out of reach of
+     * what is sent to them. See cli/job.h. */
+    PK_ASSERT(setsid() == getpid());
+    (void)prctl(PR_SET_NAME, "picket guard");
+    const int own[] = {g->fd,        g->keeper_fd,   g->signal_fd,  g->alarm_fd,
+                       g->job.go_fd, g->job.exec_fd, g->job.loss_fd};
+    pk_fds_drop_inherited(own, sizeof own / sizeof own[0]);
 }
 
 _Noreturn void pk_guardian_run(const struct pk_guardian_options *o)
@@ -481,9 +489,8 @@ _Noreturn void pk_guardian_run(const struct pk_guardian_options *o)
     struct guardian g = {
         .o = o,
         .phase = WAITING,
-        .job = {.exec_fd = -1, .loss_fd = -1},
+        .job = {.go_fd = -1, .exec_fd = -1, .loss_fd = -1},
         .status = PK_GUARD_NO_STATUS,
-        .childless = true,
     };
     g.reaper = (struct pk_proctree_reaper){note_reaped, &g};
     set_up(&g);

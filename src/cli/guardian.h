@@ -41,7 +41,6 @@ struct pk_guardian_options {
     struct pk_guard_shared *shared;
     int fd;        /* our end of the socket pair */
     int keeper_fd; /* pidfd of the keeper; -1 where the kernel has none */
-    pid_t group;   /* the keeper's process group */
     struct pk_job_signals signals;
 };
 

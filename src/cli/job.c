@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "core/door.h"
@@ -80,19 +83,38 @@ int pk_job_exec_code(int error)
     return error == ENOENT ? 127 : 126;
 }
 
-/* The child's way to exec. Returns the errno of what failed. */
-static int become(const struct pk_job_options *o, pid_t parent, int loss_fd)
+/* The word to go: this byte, since a message can't be empty, and the environment
+ * strings. */
+enum { GO = 'g' };
+
+/* Waits for the word. Without one there is nothing to do here: our parent is gone. */
+static void await_go(int fd)
 {
+    static char message[1 + PK_JOB_ENV_MAX];
+    ssize_t n;
+    do {
+        n = recv(fd, message, sizeof message, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0) {
+        _exit(1);
+    }
+    PK_ASSERT(message[0] == GO);
+    pk_job_set_env(message + 1, (size_t)n - 1);
+}
+
+/* The child's way to exec. Returns the errno of what failed. */
+static int become(const struct pk_job_options *o, pid_t parent, int go_fd, int loss_fd)
+{
+    sigset_t all;
+    sigfillset(&all);
+    PK_ASSERT(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) {
         return errno;
     }
     if (getppid() != parent) {
         _exit(1); /* it died before it could take us along */
     }
-    if (setpgid(0, o->group) < 0) {
-        return errno;
-    }
-    pk_job_set_env(o->env, o->env_size);
+    await_go(go_fd);
     int error = loss_fd < 0 ? 0 : pk_job_give_loss_fd(loss_fd);
     if (error != 0) {
         return error;
@@ -111,25 +133,32 @@ static void close_pair(const int fds[2])
     }
 }
 
-int pk_job_start(const struct pk_job_options *o, struct pk_job *job)
+int pk_job_prepare(const struct pk_job_options *o, struct pk_job *job)
 {
     int loss[2] = {-1, -1};
     int exec[2] = {-1, -1};
+    int word[2] = {-1, -1};
     pid_t parent = getpid();
+    pid_t pid = -1;
     /* The loss pipe first, so that the job gets a low number: a shell's `<&3` takes one
      * digit. */
-    if (o->loss_fd && pipe2(loss, O_CLOEXEC) < 0) {
-        return -errno;
+    if ((!o->loss_fd || pipe2(loss, O_CLOEXEC) == 0) && pipe2(exec, O_CLOEXEC) == 0 &&
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, word) == 0) {
+        pid = fork();
     }
-    pid_t pid = pipe2(exec, O_CLOEXEC) < 0 ? -1 : fork();
     if (pid < 0) {
         int error = errno;
         close_pair(loss);
         close_pair(exec);
+        close_pair(word);
         return -error;
     }
     if (pid == 0) {
-        int error = become(o, parent, loss[0]);
+        (void)close(word[1]);
+        if (o->loss_fd) {
+            (void)close(loss[1]);
+        }
+        int error = become(o, parent, word[0], loss[0]);
         ssize_t n = write(exec[1], &error, sizeof error);
         _exit(n == (ssize_t)sizeof error ? pk_job_exec_code(error) : 1);
     }
@@ -137,6 +166,22 @@ int pk_job_start(const struct pk_job_options *o, struct pk_job *job)
         (void)close(loss[0]);
     }
     (void)close(exec[1]);
-    *job = (struct pk_job){.pid = pid, .exec_fd = exec[0], .loss_fd = loss[1]};
+    (void)close(word[0]);
+    *job = (struct pk_job){pid, word[1], exec[0], loss[1]};
     return 0;
+}
+
+int pk_job_go(struct pk_job *job, const char *env, size_t size)
+{
+    char go = GO;
+    struct iovec parts[] = {{&go, 1}, {(char *)(uintptr_t)env, size}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t n;
+    do {
+        n = sendmsg(job->go_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    int error = n < 0 ? -errno : 0;
+    (void)close(job->go_fd);
+    job->go_fd = -1;
+    return error;
 }

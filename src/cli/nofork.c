@@ -65,7 +65,7 @@ static void become_helper(struct pk_nofork *n, const struct channel *c)
     sigset_t all;
     sigfillset(&all);
     PK_ASSERT(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
-    PK_ASSERT(setpgid(0, 0) == 0);
+    PK_ASSERT(setsid() == getpid());
     (void)prctl(PR_SET_NAME, "picket guard");
     n->fd = pk_fds_raise(c->fd[1]);
     n->loss_fd = pk_fds_raise(c->loss[1]);

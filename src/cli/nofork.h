@@ -52,7 +52,7 @@ enum pk_nofork_end {
 };
 
 /* Splits. Call it as first thing, with one thread. Returns which side this is, or -errno
- * with nothing split. The helper has a process group of its own, all signals blocked, and
+ * with nothing split. The helper has a session of its own, all signals blocked, and
  * of the caller's descriptors only standard error. */
 int pk_nofork_split(struct pk_nofork *n, uint32_t kill_after_ms, bool loss_fd);
 

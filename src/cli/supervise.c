@@ -49,7 +49,8 @@ const struct pk_option pk_supervise_lease_options[] = {
      "killed (default: 0s)",
      LEASE_AT(grace_ms), 0, PK_TTL_MAX_MS},
     {PK_OPTION_SPAN, 0, "lock-delay", "TIME",
-     "after an unclean end the lock stays closed so long\n(default: --kill-after + 1s)",
+     "after an unclean end the lock stays closed so long\n(default: --kill-after + 1s "
+     "with a command)",
      LEASE_AT(lock_delay_ms), 0, PK_DELAY_MAX_MS},
     {0},
 };
@@ -167,8 +168,11 @@ static int prepare(struct keeper *k)
         return pk_errors_fail("can't start the guardian: %s", strerror(-error));
     }
     k->signal_fd = pk_signals_catch();
-    k->alarm_fd = pk_timer_fd(0);
-    if (k->signal_fd < 0 || k->alarm_fd < 0) {
+    k->alarm_fd = k->signal_fd < 0 ? -1 : pk_timer_fd(0);
+    if (k->signal_fd >= 0 && k->alarm_fd < 0) {
+        (void)pk_errors_fail("can't set an alarm: %s", strerror(errno));
+    }
+    if (k->alarm_fd < 0) {
         pk_guard_close(&k->guard);
         return PK_EXIT_ERROR;
     }
@@ -249,7 +253,8 @@ static int hear(struct keeper *k, const struct pk_guard_report *r)
                              r->left, r->left == 1 ? "" : "es");
         }
         if (r->late) {
-            pk_errors_remark("%s was lost while they were being ended; check their work",
+            pk_errors_remark("%s was lost before the last of its processes had ended; "
+                             "check their work",
                              name);
         }
         break;
@@ -337,7 +342,8 @@ void pk_supervise_defaults(struct pk_supervise *s, struct pk_grant *g,
 int pk_supervise_check(struct pk_supervise *s)
 {
     if (s->grant->lock_delay_ms == BY_KILL_AFTER) {
-        uint64_t delay = s->kill_after_ms + DELAY_BEYOND_KILL_MS;
+        bool nobody_to_end = s->argv == NULL;
+        uint64_t delay = nobody_to_end ? 0 : s->kill_after_ms + DELAY_BEYOND_KILL_MS;
         s->grant->lock_delay_ms = delay < PK_DELAY_MAX_MS ? delay : PK_DELAY_MAX_MS;
     }
     if (s->no_fork && s->grant->grace_ms > 0) {

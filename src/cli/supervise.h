@@ -19,7 +19,7 @@
 struct pk_supervise {
     const struct pk_common *common;
     struct pk_grant *grant;
-    char *const *argv;
+    char *const *argv; /* NULL: only for pk_supervise_check() */
     uint64_t kill_after_ms;
     bool no_fork;
 };

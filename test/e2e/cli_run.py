@@ -118,6 +118,17 @@ def run__says_what_it_waits_for(t):
 
 
 @test
+def run__tells_a_terminal_what_it_waits_for(t):
+    holder = hold(t, "db")
+    ours, theirs = os.openpty()
+    waiter = t.start("run", "db", "--", "true", stderr=theirs)
+    with open(ours, encoding="utf-8") as terminal:
+        contains(line_with(terminal, "waiting for db"), f" pid {holder.pid} ")
+        let_go(holder)
+        equal(waiter.wait(), 0)
+
+
+@test
 def run__shares_with_those_who_share(t):
     readers = [hold(t, "-s", "db") for _ in range(2)]
     equal(run(t, "-n", "db", "--", "true")[0], 124)
@@ -212,7 +223,7 @@ def run__ignores_what_its_caller_ignores(t):
 @test
 def run__ends_the_whole_tree_when_the_lock_is_broken(t):
     script = f"setsid sleep 1000 & echo $! > {t.path('far')}; echo ready; wait"
-    child = t.start("run", "-v", "db", "--", "sh", "-c", script)
+    child = t.start("run", "--ttl", "1h", "db", "--", "sh", "-c", script)
     equal(child.stdout.readline(), "ready\n")
     far = int(t.read("far"))
     equal(t.picket("break", "db", "--reason", "maintenance").returncode, 0)
@@ -278,7 +289,8 @@ def no_fork__becomes_the_command(t):
 
 @test
 def no_fork__is_ended_when_the_lock_is_broken(t):
-    child = t.start("run", "-F", "db", "--", "sh", "-c", "echo ready; exec sleep 1000")
+    child = t.start("run", "-F", "--ttl", "1h", "db", "--", "sh", "-c",
+                    "echo ready; exec sleep 1000")
     equal(child.stdout.readline(), "ready\n")
     t.picket("break", "db", "--reason", "maintenance")
     equal(child.wait(), -signal.SIGTERM)

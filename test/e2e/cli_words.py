@@ -2,11 +2,13 @@
 """The words of the command line: what is refused, and what is explained."""
 import json
 import os
+import re
 import subprocess
 
 from holding import ok, parsed
 from tap import check, contains, equal, main, test
 
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 VERBS = ("run", "acquire", "extend", "release", "elect", "ls", "show", "watch", "break",
          "fence", "version")
 TOKEN_MAX = 2**53 - 1
@@ -88,12 +90,18 @@ BAD = [
     (("fence", "put", "r", "--token", "1", "--file", "no-such-file"), "no-such-file"),
     (("fence", "get", "r", "v"), "takes no value"),
     (("elect", "n"), "VALUE is missing"),
+    (("elect", "n", "--", "true"), "VALUE is missing"),
     (("elect", "n", "v", "true"), "behind --"),
     (("elect", "n", "v", "-o", "json", "--", "true"), "-o json"),
     (("elect", "--once", "n", "v"), "--observe"),
     (("elect", "--observe", "n", "v"), "nothing else"),
     (("version", "x"), "one word too many"),
 ]
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
 
 
 @test
@@ -150,6 +158,46 @@ def help__is_complete_for_every_verb(t):
                      "125", "Examples:"):
             contains(text, part)
         check(all(len(line) <= 90 for line in text.split("\n")), f"{verb}: wide help")
+
+
+@test
+def documents__name_every_verb_and_option(t):
+    page = read("docs/picket.1")
+    completion = read("packaging/picket.bash")
+    for verb in VERBS:
+        check(re.search(rf"^\.Ss {verb}\b", page, re.MULTILINE), f"no section {verb}")
+        check(re.search(rf"verbs='.*\b{verb}\b", completion), f"{verb} is not completed")
+        for option in re.findall(r"^  .{4}--([a-z-]+)", ok(t.picket(verb, "--help")),
+                                 re.MULTILINE):
+            check(re.search(rf"^\.(It|Op) Fl .*-{option}\b", page, re.MULTILINE),
+                  f"--{option} is not in picket.1")
+
+
+@test
+def completion__knows_verbs_options_and_locks(t):
+    ok(t.picket("acquire", "a lock"))
+    ok(t.picket("acquire", "another"))
+    os.symlink(t.program, t.path("picket"))
+    script = f"""
+        PATH={t.dir}:$PATH
+        source {os.path.join(ROOT, "packaging/picket.bash")}
+        try() {{
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+            _picket
+            printf '%s|' "${{COMPREPLY[@]}}"
+            echo
+        }}
+        try picket r
+        try picket show a
+        try picket run --also 'a '
+        try picket run --kill
+        try picket fence claim r -o j
+        try picket fence c
+    """
+    done = subprocess.run(["bash", "-c", script], env=t.env, text=True, check=True,
+                          stdout=subprocess.PIPE)
+    equal(done.stdout.splitlines(), ["run|release|", r"a\ lock|another|", r"a\ lock|",
+                                     "--kill-after|", "json|", "claim|check|"])
 
 
 @test

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Completion of picket in bash: verbs, options, and the names of locks that are in use.
+
+# Options come from the program itself, so that this file can't fall behind it.
+_picket_options() {
+    picket "$1" --help 2>/dev/null | sed -n 's/^  \(-.,\|   \) \(--[a-z-]*\).*/\2/p'
+}
+
+_picket_locks() {
+    picket ls -q "$1" 2>/dev/null
+}
+
+# Offers the lines of $1 that begin with $2, with what a shell would stumble over quoted.
+_picket_offer() {
+    local line
+    while IFS= read -r line; do
+        [[ -n $line && $line == "$2"* ]] && COMPREPLY+=("$(printf '%q' "$line")")
+    done <<<"$1"
+}
+
+# Where a command begins, its own completion takes over.
+_picket_command() {
+    local i
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        if [[ ${COMP_WORDS[i]} == -- ]]; then
+            if declare -F _command_offset >/dev/null; then
+                _command_offset $((i + 1))
+            else
+                mapfile -t COMPREPLY < <(compgen -c -- "${COMP_WORDS[COMP_CWORD]}")
+            fi
+            return 0
+        fi
+    done
+    return 1
+}
+
+_picket() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+    local verb=${COMP_WORDS[1]}
+    local verbs='run acquire extend release elect ls show why watch break fence version'
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)) || [[ $verb == help ]]; then
+        _picket_offer "${verbs// /$'\n'}"$'\nhelp' "$word"
+        return
+    fi
+    case $verb in
+    run | elect) _picket_command && return ;;
+    esac
+    case $before in
+    -o | --output) _picket_offer $'text\njson' "$word" ;;
+    --require) _picket_offer $'correctness\nefficiency' "$word" ;;
+    --file) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+    --also) _picket_offer "$(_picket_locks "$word")" "$word" ;;
+    fence) _picket_offer $'claim\ncheck\nput\nget' "$word" ;;
+    *)
+        if [[ $word == -* ]]; then
+            _picket_offer "$(_picket_options "$verb")" "$word"
+        elif [[ $verb != version && $verb != extend ]]; then
+            _picket_offer "$(_picket_locks "$word")" "$word"
+        fi
+        ;;
+    esac
+}
+
+complete -F _picket picket
