@@ -154,6 +154,7 @@ static inline struct run prepare(struct pk_guard_options *o)
     if (o->argv == NULL) {
         o->argv = self;
     }
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0); /* is for pk_guard_start() to set */
     CHECK_U64(pk_guard_start(&run.g, o), 0);
     pk_guard_safe_until(&run.g, pk_clock_ms() + FAR_MS);
     return run;

@@ -56,6 +56,7 @@ static void exec_fails(const char *command, int error, int code)
 
 TEST(guard__exec_errors_are_126_and_127)
 {
+    CHECK(setenv("PATH", "/usr/bin:/bin", 1) == 0);
     exec_fails("/dev/null/nothing", ENOTDIR, 126);
     exec_fails("/dev/null", EACCES, 126);
     exec_fails("no-such-command-anywhere", ENOENT, 127);
@@ -211,18 +212,28 @@ TEST(guard__lost_is_like_the_deadline)
 }
 
 /* The loss pipe ends at the loss, before anything is killed. */
-TEST(guard__loss_fd_reads_end_of_file)
+static void loss_fd_ends(bool by_deadline)
 {
-    struct run run = start(
-        "loss", (struct pk_guard_options){.kill_after_ms = PATIENCE_MS, .loss_fd = true});
+    struct pk_guard_options o = {.kill_after_ms = PATIENCE_MS, .loss_fd = true};
+    struct run run = start("loss", o);
     (void)started(&run);
     CHECK_U64(line_next(&run.l), 'u');
-    deadline_passes(&run);
+    if (by_deadline) {
+        deadline_passes(&run);
+    } else {
+        CHECK_U64(pk_guard_lost(&run.g), 0);
+    }
     CHECK_U64(line_next(&run.l), 'e');
     struct pk_guard_report r = next(&run);
     CHECK_U64(r.event, PK_GUARD_LOST);
     CHECK_U64(r.status, 4 << 8);
     finish(&run);
+}
+
+TEST(guard__loss_fd_reads_end_of_file)
+{
+    loss_fd_ends(true);
+    loss_fd_ends(false);
 }
 
 /* A deadline that was moved on in time does nothing when its old place passes. */
@@ -281,6 +292,27 @@ TEST(guard__go_after_lost_starts_nothing)
     CHECK_U64(pk_guard_lost(&run.g), 0);
     go(&run, "stubborn");
     reports_loss_without_starting(&run);
+    finish(&run);
+}
+
+/* The process that waits to be the job can be killed before it is one. */
+TEST(guard__go_after_the_waiting_job_was_killed)
+{
+    struct pk_guard_options o = {.kill_after_ms = 50};
+    struct pk_proclist waiting = {0};
+    struct run run = prepare(&o);
+    uint64_t until = pk_clock_ms() + PATIENCE_MS;
+    while (waiting.count == 0 && pk_clock_ms() < until) {
+        pk_procscan_descendants(run.g.pid, &waiting, NULL, NULL);
+    }
+    CHECK_U64(waiting.count, 1);
+    CHECK(kill(waiting.at[0].pid, SIGKILL) == 0);
+    pk_procscan_free(&waiting);
+    go(&run, "stubborn");
+    (void)started(&run);
+    struct pk_guard_report r = next(&run);
+    CHECK_U64(r.event, PK_GUARD_EXITED);
+    CHECK_U64(pk_guard_exit_code(&r), 128 + SIGKILL);
     finish(&run);
 }
 

@@ -191,6 +191,7 @@ TEST(nofork__exits_as_told)
 
 TEST(nofork__exec_errors_are_126_and_127)
 {
+    CHECK(setenv("PATH", "/usr/bin:/bin", 1) == 0);
     struct run run = start(&(struct plan){.job = "x", .command = "/dev/null"});
     CHECK_U64(end_of(run.pid), 126 << 8);
     finish(&run, PK_NOFORK_EXITED);
