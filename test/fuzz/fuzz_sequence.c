@@ -75,11 +75,10 @@ static void take_parts(struct bytes_left *b, struct pk_command *c)
 
 static void take_limits(struct bytes_left *b, struct pk_limits *l)
 {
+    uint64_t v;
 #define X(name, initial, ceiling, text)                                                  \
-    {                                                                                    \
-        unsigned v = take(b);                                                            \
-        l->name = (uint32_t)(v == 0 || (uint64_t)v > (ceiling) ? (initial) : v);         \
-    }
+    v = take(b);                                                                         \
+    l->name = v == 0 || v > (uint64_t)(ceiling) ? (uint32_t)(initial) : (uint32_t)v;
     PK_LIMITS(X)
 #undef X
 }

@@ -193,7 +193,7 @@ static void report(struct run *r, uint64_t world)
            r->options.seed, world);
     pair_end(&p);
     r->n_made = shrink(r->made, at < r->n_made ? at + 1 : at, r->options.shrink);
-    at = replay(&p, r->made, r->n_made);
+    replay(&p, r->made, r->n_made);
     printf("# cut down to %" PRIu32 " commands; the last one differs: %s\n", r->n_made,
            p.wrong);
     for (uint32_t i = 0; i < r->n_made; i++) {

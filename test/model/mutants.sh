@@ -92,10 +92,10 @@ mutant shared_beside_exclusive lock.c \
 mutant one_slot_too_many lock.c \
     'return l->n_holds < l->slots;' 'return l->n_holds <= l->slots;'
 mutant grant_while_closed lock.c 'if (l->closed != NULL) {' 'if (false) {'
-mutant barge_past_waiters lock.c '(l->n_waits > 0 || !compatible(' '(!compatible('
+mutant barge_past_waiters lock.c 'l->n_waits == 0 && compatible(' 'compatible('
 mutant set_passes_other_queue lock.c 'if (!first || !compatible(' 'if (!compatible('
-mutant mismatch_kind_only lock.c 'if (claimed && l->slots != c->parts[i].slots) {' \
-    'if (claimed && (l->slots == 0) != (c->parts[i].slots == 0)) {'
+mutant mismatch_kind_only lock.c 'l->slots != a->c->parts[i].slots' \
+    '(l->slots == 0) != (a->c->parts[i].slots == 0)'
 mutant smallest_place_of_a_set lock.c \
     'claim->place = place > claim->place ? place' \
     'claim->place = claim->place == 0 ? place'
@@ -164,10 +164,10 @@ mutant late_copy_undoes_write fence.c \
 
 # Limits (P10)
 mutant waits_not_counted lock.c \
-    'if (l->n_holds + l->n_waits >= m->limits.lease_claims)' \
-    'if (l->n_holds >= m->limits.lease_claims)'
+    'a->lease->n_holds + a->lease->n_waits >= m->limits.lease_claims' \
+    'a->lease->n_holds >= m->limits.lease_claims'
 mutant queue_one_longer lock.c \
-    'lock->n_waits >= m->limits.lock_waiters' 'lock->n_waits > m->limits.lock_waiters'
+    'n_waits >= m->limits.lock_waiters' 'n_waits > m->limits.lock_waiters'
 
 # Reading and snapshots (Q)
 mutant cursor_included lock.c \
@@ -176,9 +176,8 @@ mutant snapshot_loses_place snapshot.c \
     'pk_write_uint(w, c->place);' 'pk_write_uint(w, 0);'
 mutant snapshot_loses_forgotten snapshot.c \
     'pk_write_uint(w, l->forgotten);' 'pk_write_uint(w, 0);'
-mutant restored_closing_id_kept_not snapshot.c \
-    'pk_timer_new(m, PK_TIMER_LOCK, id, l, until)' \
-    'pk_timer_new(m, PK_TIMER_LOCK, m->next_seq++, l, until)'
+mutant restored_closing_has_new_id snapshot.c \
+    'pk_lock_shut(m, l, id, until)' 'pk_lock_shut(m, l, m->next_seq++, until)'
 
 echo "1..$count"
 [ "$failed" -eq 0 ]

@@ -95,6 +95,7 @@ TEST(command__numbers_have_bounds)
     BOUND(PK_LOCK_ACQUIRE, max_hold_ms, PK_HOLD_MAX_MS, PK_HOLD_MAX_MS + 1);
     BOUND(PK_LOCK_ACQUIRE, lock_delay_ms, PK_DELAY_MAX_MS, PK_DELAY_MAX_MS + 1);
     BOUND(PK_LOCK_CANCEL, target, 1, 0);
+    BOUND(PK_LOCK_CANCEL, target, 127, 128); /* 128 is its own id */
     BOUND(PK_LOCK_SHOW, count, 1, 0);
     BOUND(PK_LOCK_LIST, count, PK_PAGE_MAX, PK_PAGE_MAX + 1);
     BOUND(PK_LEASE_SHOW, count, PK_PAGE_MAX, PK_PAGE_MAX + 1);
@@ -125,6 +126,8 @@ TEST(command__texts_have_bounds)
     BOUND(PK_FENCE_CLAIM, name, of_length(PK_NAME_MAX), of_length(PK_NAME_MAX + 1));
     BOUND(PK_FENCE_CLAIM, name, of_length(1), of_length(0));
     BOUND(PK_LOCK_LIST, name, of_length(0), of_length(PK_NAME_MAX + 1));
+    BOUND(PK_LOCK_LIST, cursor, of_length(PK_NAME_MAX), of_length(PK_NAME_MAX + 1));
+    BOUND(PK_LOCK_LIST, cursor, pk_bytes("\xff\0", 2), of_length(PK_NAME_MAX + 1));
     BOUND(PK_TICK, principal, pk_text("\xc3\xa9"), pk_text("\xc3"));
     BOUND(PK_LOCK_SHOW, name, pk_text("a b"), pk_text("a\nb"));
     BOUND(PK_LOCK_LIST, name, pk_text("a/"), pk_text("\x7f"));
