@@ -6,7 +6,8 @@ FUZZ_SECONDS ?= 60
 COMMANDS ?= 10000000
 TIMES ?= 10000
 
-.PHONY: help run build test lint format coverage bench-core contend fuzz model install setup clean
+.PHONY: help run build test lint format coverage bench-core contend fuzz model mutants \
+	install setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -48,6 +49,9 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 model: build ## compare machine and model over COMMANDS random commands (10000000)
 	@ninja -C build test/differential
 	@build/test/differential --commands $(COMMANDS)
+
+mutants: build ## plant mistakes in a copy of the core and see each one caught
+	@test/model/mutants.sh
 
 install: setup build/build.ninja ## install under PREFIX (/usr/local) and DESTDIR
 	@meson configure build -Dprefix=$(PREFIX)

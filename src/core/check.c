@@ -244,6 +244,7 @@ static const char *check_counts(const struct pk_machine *m, const struct census 
            "I7: leases, locks or fences miscounted");
     DEMAND(a->holds == b->holds && a->waits == b->waits, "I7: claims miscounted");
     DEMAND(a->stored_bytes == b->stored_bytes, "I7: stored bytes miscounted");
+    DEMAND(m->last_token + b->waits <= PK_TOKEN_MAX, "I2: more waiters than tokens left");
     DEMAND(seen->ended == m->n_ended, "I7: ended leases miscounted");
     DEMAND(seen->closed == m->n_closed, "I7: closed locks miscounted");
     uint64_t timers = 0;

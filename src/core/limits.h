@@ -29,9 +29,8 @@ enum {
 #define PK_SLOTS_MAX UINT32_C(1000000)
 #define PK_TOKEN_MAX ((UINT64_C(1) << 53) - 1) /* exact as a JSON number */
 #define PK_TOKEN_LEAP (UINT64_C(1) << 32)      /* what a restore from backup adds */
-#define PK_TIME_MAX                                                                      \
-    (UINT64_C(1) << 62) /* cluster time, ms: sums of it never overflow   \
-                                         */
+#define PK_TIME_MAX (UINT64_C(1) << 62)        /* cluster time, ms: sums never overflow */
+#define PK_COUNT_MAX (UINT64_C(1) << 62)       /* lease ids and arrivals, in a snapshot */
 
 /*  X(name, default, ceiling, what it bounds); numbers, since sentences quote them */
 #define PK_LIMITS(X)                                                                     \
@@ -49,7 +48,7 @@ enum {
     X(replies, 16, 1024, "answers remembered for each lease, so that a retry is safe")   \
     X(ended, 1024, 1000000, "ended leases remembered, with the reason")
 
-struct pk_limits {
+    struct pk_limits {
 #define X(name, initial, ceiling, text) uint32_t name;
     PK_LIMITS(X)
 #undef X

@@ -404,13 +404,16 @@ static const char *limit_reached(const struct pk_machine *m, const struct attemp
             queue_full = true;
         }
     }
+    if (m->stats.waits >= PK_TOKEN_MAX - m->last_token) {
+        return "tokens"; /* whoever waits has one in reserve, so a grant never lacks one */
+    }
     if (m->stats.holds + m->stats.waits >= m->limits.claims) {
         return "claims";
     }
     if (a->lease->n_holds + a->lease->n_waits >= m->limits.lease_claims) {
         return "lease_claims";
     }
-    if (m->stats.locks + new_locks > m->limits.locks) {
+    if (new_locks > 0 && m->stats.locks + new_locks > m->limits.locks) {
         return "locks";
     }
     if (!pk_room_for(m, new_bytes)) {

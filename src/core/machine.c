@@ -45,7 +45,7 @@ struct pk_bytes pk_blob_bytes(const struct pk_blob *b)
 
 bool pk_room_for(const struct pk_machine *m, uint64_t more)
 {
-    return m->stats.stored_bytes + more <= m->limits.stored_bytes;
+    return more == 0 || m->stats.stored_bytes + more <= m->limits.stored_bytes;
 }
 
 /* ---- timers ---- */

@@ -346,8 +346,8 @@ static void read_state(struct pk_reader *r, struct pk_machine *m)
     }
     m->clock = pk_read_ranged(r, 0, PK_TIME_MAX);
     m->last_token = pk_read_ranged(r, 0, PK_TOKEN_MAX);
-    m->next_lease = pk_read_ranged(r, 1, UINT64_MAX);
-    m->next_seq = pk_read_ranged(r, 1, UINT64_MAX);
+    m->next_lease = pk_read_ranged(r, 1, PK_COUNT_MAX);
+    m->next_seq = pk_read_ranged(r, 1, PK_COUNT_MAX);
     pk_limits_read(r, &m->limits);
     read_replies(r, &m->replies);
     if (demand(r, pk_limits_wrong(&m->limits) == NULL)) {

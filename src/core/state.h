@@ -155,7 +155,7 @@ void pk_reply_limit(struct pk_machine *m, const struct pk_command *c, const char
 /* Appends an event; `from` may be partly filled in. */
 void pk_event(struct pk_machine *m, struct pk_effect from);
 
-/* True when `more` bytes fit under limits.stored_bytes. */
+/* True when `more` bytes fit under limits.stored_bytes; none always do. */
 bool pk_room_for(const struct pk_machine *m, uint64_t more);
 
 void pk_replies_add(struct pk_replies *r, uint32_t limit, struct pk_answer a,

@@ -111,7 +111,7 @@ static void lease_open(struct model *m, const struct pk_command *c,
         refuse_limit(reply, "leases");
     } else if (c->label.len > m->limits.label_bytes) {
         refuse_limit(reply, "label_bytes");
-    } else if (stored_bytes(m) + c->label.len > m->limits.stored_bytes) {
+    } else if (grows_past_store(m, c->label.len, 0)) {
         refuse_limit(reply, "stored_bytes");
     } else {
         struct model_lease lease = {.id = m->next_lease++,
@@ -198,9 +198,11 @@ static const char *acquire_limit(const struct model *m, const struct pk_command 
 {
     uint32_t own = 0;
     uint32_t new_locks = 0;
+    uint64_t waiting = 0;
     uint64_t bytes = c->value.len;
     for (size_t i = 0; i < m->n_claims; i++) {
         own += m->claims[i].lease == c->lease;
+        waiting += m->claims[i].token == 0;
     }
     for (uint32_t i = 0; i < c->n_parts; i++) {
         if (!lock_exists(m, c->parts[i].name)) {
@@ -208,16 +210,19 @@ static const char *acquire_limit(const struct model *m, const struct pk_command 
             bytes += c->parts[i].name.len;
         }
     }
+    if (m->last_token + waiting + 1 > PK_TOKEN_MAX) {
+        return "tokens";
+    }
     if (m->n_claims + 1 > m->limits.claims) {
         return "claims";
     }
     if (own + 1 > m->limits.lease_claims) {
         return "lease_claims";
     }
-    if (count_locks(m) + new_locks > m->limits.locks) {
+    if (new_locks > 0 && count_locks(m) + new_locks > m->limits.locks) {
         return "locks";
     }
-    if (stored_bytes(m) + bytes > m->limits.stored_bytes) {
+    if (grows_past_store(m, bytes, 0)) {
         return "stored_bytes";
     }
     for (uint32_t i = 0; i < c->n_parts && waits; i++) {

@@ -196,6 +196,7 @@ TEST(check__sees_broken_counts)
     BROKEN(m->stats.waits, 0, "I7: more claims than counted");
     BROKEN(m->stats.stored_bytes, 7, "I7: stored bytes miscounted");
     BROKEN(m->n_ended, 0, "I7: ended leases miscounted");
+    BROKEN(m->last_token, PK_TOKEN_MAX, "I2: more waiters than tokens left");
     BROKEN(m->n_closed, 0, "I7: closed locks miscounted");
     BROKEN(m->n_touched, 1, "W1: locks were left unsettled");
     BROKEN(m->clock, m->clock + 500, "I4: something is overdue");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tokens at the far end (P2): leaps stop before numbers that JSON can't carry exactly. */
-#include "core/machine.h"
+#include "core/state.h"
 
 #include "tap.h"
 
@@ -46,5 +46,31 @@ TEST(tokens__grants_go_on_above_a_leap)
     CHECK(reply_to(m, &open).status == PK_OK);
     acquire.lease = 2;
     CHECK_U64(reply_to(m, &acquire).token, 2 + PK_TOKEN_LEAP);
+    pk_machine_free(m);
+}
+
+/* The last tokens: who waits has one in reserve, and nobody is let in beyond that. */
+TEST(tokens__run_out_by_a_refusal_and_never_in_a_grant)
+{
+    struct pk_machine *m = pk_machine_new();
+    struct pk_command open = {.verb = PK_LEASE_OPEN, .ttl_ms = 1000};
+    struct pk_command acquire = {
+        .verb = PK_LOCK_ACQUIRE, .lease = 1, .n_parts = 1, .wait_ms = PK_WAIT_FOREVER};
+    acquire.parts[0] = (struct pk_part){.name = pk_text("a"), .mode = PK_EXCLUSIVE};
+    CHECK(reply_to(m, &open).status == PK_OK);
+    m->last_token = PK_TOKEN_MAX - 2;
+    CHECK_U64(reply_to(m, &acquire).token, PK_TOKEN_MAX - 1);
+    CHECK(reply_to(m, &acquire).status == PK_QUEUED);
+    struct pk_effect e = reply_to(m, &acquire);
+    CHECK(e.status == PK_LIMIT);
+    CHECK(pk_bytes_equal(e.why, pk_text("tokens")));
+    struct pk_command release = {.verb = PK_LOCK_RELEASE,
+                                 .lease = 1,
+                                 .name = pk_text("a"),
+                                 .token = PK_TOKEN_MAX - 1};
+    CHECK(reply_to(m, &release).status == PK_OK);
+    CHECK_U64(pk_machine_last_token(m), PK_TOKEN_MAX);
+    CHECK(reply_to(m, &acquire).status == PK_LIMIT);
+    CHECK_STR(pk_machine_check(m), NULL);
     pk_machine_free(m);
 }
