@@ -20,7 +20,7 @@ static const struct pk_driver *const drivers[] = {&pk_local_driver};
 /* ---- fork ---- */
 
 static pthread_mutex_t all_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct picket *all;
+static struct pk_opened *all;
 
 static void before_fork(void)
 {
@@ -36,8 +36,8 @@ static void after_fork_in_parent(void)
  * when it died would never end. */
 static void after_fork_in_child(void)
 {
-    for (struct picket *p = all; p != NULL; p = p->next) {
-        p->driver->forked(p->store);
+    for (struct pk_opened *o = all; o != NULL; o = o->next) {
+        o->driver->forked(o->store);
     }
     all = NULL;
     pthread_mutex_unlock(&all_mutex);
@@ -48,22 +48,25 @@ static void install_fork_handlers(void)
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-static void join_all(struct picket *p)
+void pk_opened_join(struct pk_opened *o, const struct pk_driver *driver,
+                    struct pk_store *store)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fork_handlers);
+    o->driver = driver;
+    o->store = store;
     pthread_mutex_lock(&all_mutex);
-    p->next = all;
-    all = p;
+    o->next = all;
+    all = o;
     pthread_mutex_unlock(&all_mutex);
 }
 
-static void leave_all(struct picket *p)
+void pk_opened_leave(struct pk_opened *o)
 {
     pthread_mutex_lock(&all_mutex);
-    for (struct picket **at = &all; *at != NULL; at = &(*at)->next) {
-        if (*at == p) {
-            *at = p->next;
+    for (struct pk_opened **at = &all; *at != NULL; at = &(*at)->next) {
+        if (*at == o) {
+            *at = o->next;
             break;
         }
     }
@@ -117,6 +120,7 @@ static struct picket *new_client(const struct pk_driver *driver, const char *url
     p->keeper.grace_ms = o->grace_ms;
     p->pid = getpid();
     pthread_mutex_init(&p->opening, NULL);
+    pthread_mutex_init(&p->renewing, NULL);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -130,6 +134,7 @@ static void free_client(struct picket *p)
 {
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->mutex);
+    pthread_mutex_destroy(&p->renewing);
     pthread_mutex_destroy(&p->opening);
     free(p->url);
     free(p->label);
@@ -166,7 +171,7 @@ enum picket_status picket_open(const char *url, const struct picket_options *o,
         free_client(p);
         return s;
     }
-    join_all(p);
+    pk_opened_join(&p->opened, driver, p->store);
     *out = p;
     return PICKET_OK;
 }
@@ -384,8 +389,10 @@ enum picket_status pk_client_lease(struct picket *p, uint64_t *lease)
 
 uint64_t picket_lease(const struct picket *p)
 {
-    struct picket *q =
-        (struct picket *)p; /* the mutex is not part of what the caller sees */
+    struct picket *q = (struct picket *)p; /* the mutex is no part of what is seen */
+    if (pk_client_usable(p) != PICKET_OK) {
+        return 0;
+    }
     pthread_mutex_lock(&q->mutex);
     uint64_t lease = q->lease;
     pthread_mutex_unlock(&q->mutex);
@@ -413,6 +420,7 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
     struct pk_command c = {
         .verb = PK_LEASE_RENEW, .leases = id, .n_leases = 1, .ttl_ms = ttl_ms};
     struct pk_effects answer = {0};
+    pthread_mutex_lock(&p->renewing);
     uint64_t sent = pk_clock_ms();
     enum picket_status s = p->driver->call(p->store, &c, until_ms, &answer);
     bool answered = s == PICKET_OK;
@@ -431,6 +439,7 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
         pk_keeper_failed(&p->keeper, pk_clock_ms(), pk_random());
     }
     pthread_mutex_unlock(&p->mutex);
+    pthread_mutex_unlock(&p->renewing);
     pk_effects_free(&answer);
     if (stale != 0) {
         close_lease(p, stale);
@@ -446,7 +455,11 @@ enum picket_status picket_extend(struct picket *p, uint32_t ttl_ms)
         lease = picket_lease(p);
         s = lease == 0 ? pk_fail(PICKET_LOST, "there is no lease to extend") : PICKET_OK;
     }
-    return s == PICKET_OK ? renew(p, lease, ttl_ms, pk_client_patience(p)) : s;
+    if (s == PICKET_OK) {
+        s = renew(p, lease, ttl_ms, pk_client_patience(p));
+        p->driver->wake(p->store); /* a shorter TTL wants the next renewal sooner */
+    }
+    return s;
 }
 
 /* ---- news ---- */
@@ -476,6 +489,8 @@ static void hold_ended(struct picket_lock *l, const struct pk_effect *e)
         snprintf(reason, sizeof reason, "broken: %.*s (by %.*s)", (int)e->why.len,
                  e->why.data, (int)e->by.len, e->by.data);
         pk_lock_lost(l, reason);
+    } else if (e->end == PK_END_FORGOTTEN) {
+        pk_lock_lost(l, "ended while the store was out of sight");
     } else {
         pk_lock_lost(l, pk_end_name(e->end));
     }
@@ -603,7 +618,7 @@ void picket_close(struct picket *p)
     }
     if (p->pid == getpid()) {
         stop_keeper(p);
-        leave_all(p);
+        pk_opened_leave(&p->opened);
         uint64_t lease = picket_lease(p);
         pthread_mutex_lock(&p->mutex);
         pk_client_lost(p, "closed");

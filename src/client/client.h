@@ -5,8 +5,9 @@
  *
  * Threads: `mutex` guards all fields below it and is never held during a call of the
  * driver, so that asking for a state or a checkpoint never waits for a disk or a network.
- * `opening` serialises the opening of leases. One keeper thread per client, from its
- * first lease on.
+ * `opening` serialises the opening of leases; `renewing` keeps renewals in the order in
+ * which the store ran them, so that the last one's TTL counts. One keeper thread per
+ * client, from its first lease on.
  */
 #ifndef PICKET_CLIENT_CLIENT_H
 #define PICKET_CLIENT_CLIENT_H
@@ -43,6 +44,13 @@ struct picket_lock {
     void *on_renewal_ctx;
 };
 
+/* A store that this process has open, for a forked child to let go of. */
+struct pk_opened {
+    const struct pk_driver *driver;
+    struct pk_store *store;
+    struct pk_opened *next;
+};
+
 struct picket {
     const struct pk_driver *driver;
     struct pk_store *store;
@@ -50,9 +58,10 @@ struct picket {
     char *label;
     char principal[PK_PRINCIPAL_MAX + 1]; /* user@host: who breaks a lock, if we do */
     uint64_t ttl_ms;
-    pid_t pid;           /* that opened it; anybody else is a forked child */
-    struct picket *next; /* of all clients of the process, for fork */
+    pid_t pid; /* that opened it; anybody else is a forked child */
+    struct pk_opened opened;
     pthread_mutex_t opening;
+    pthread_mutex_t renewing;
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* some lock's phase */
     pthread_t thread;
@@ -65,6 +74,9 @@ struct picket {
 
 /* ---- client.c ---- */
 
+void pk_opened_join(struct pk_opened *o, const struct pk_driver *driver,
+                    struct pk_store *store);
+void pk_opened_leave(struct pk_opened *o);
 /* FORKED when we are not the process that opened `p`. */
 enum picket_status pk_client_usable(const struct picket *p);
 /* Makes sure that there is a lease. */

@@ -183,8 +183,10 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
         s = pk_client_verdict(&answer);
     }
     pthread_mutex_lock(&p->mutex);
-    if (s == PICKET_OK && l->phase == PK_PHASE_WAITING &&
-        answer.list[0].status == PK_OK) {
+    if (s == PICKET_OK && p->lease != c->lease) {
+        s = pk_fail_plain(PICKET_LOST); /* given up meanwhile: no other lease covers it */
+    } else if (s == PICKET_OK && l->phase == PK_PHASE_WAITING &&
+               answer.list[0].status == PK_OK) {
         pk_lock_granted(l, answer.list[0].token, sent);
     } else if (s == PICKET_LOST && p->lease == c->lease) {
         pk_client_lost(p, pk_end_name(answer.list[0].end));
@@ -427,7 +429,8 @@ static bool settled(struct picket_lock *l)
 
 void picket_lock_close(struct picket_lock *l)
 {
-    /* In a forked child the memory stays: the parent's threads may have held the mutex. */
+    /* In a forked child the memory stays: the parent's threads may have held the mutex.
+     */
     if (l == NULL || pk_client_usable(l->client) != PICKET_OK) {
         return;
     }
@@ -494,6 +497,9 @@ uint64_t picket_token(const struct picket_lock *l)
 
 uint64_t picket_safe_until_ms(const struct picket_lock *l)
 {
+    if (pk_client_usable(l->client) != PICKET_OK) {
+        return 0;
+    }
     pthread_mutex_lock(&l->client->mutex);
     uint64_t until = l->phase == PK_PHASE_HELD ? pk_lock_safe_until(l) : 0;
     pthread_mutex_unlock(&l->client->mutex);
@@ -548,6 +554,9 @@ const char *picket_loss_reason(const struct picket_lock *l)
 void picket_on_renewal(struct picket_lock *l,
                        void (*cb)(uint64_t safe_until_ms, void *ctx), void *ctx)
 {
+    if (pk_client_usable(l->client) != PICKET_OK) {
+        return;
+    }
     pthread_mutex_lock(&l->client->mutex);
     l->on_renewal = cb;
     l->on_renewal_ctx = ctx;

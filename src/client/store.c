@@ -131,6 +131,7 @@ enum picket_status picket_lease_close(struct picket *p, uint64_t lease)
 struct picket_watch {
     struct picket *client;
     struct pk_store *stream;
+    struct pk_opened opened;
     char *prefix;
     struct pk_effects events; /* from `next` on still to be handed out */
     uint32_t next;
@@ -153,6 +154,7 @@ enum picket_status picket_watch_open(struct picket *p, const char *prefix,
     memset(w, 0, sizeof *w);
     w->client = p;
     w->stream = stream;
+    pk_opened_join(&w->opened, p->driver, stream);
     w->prefix = strdup(prefix);
     PK_ASSERT(w->prefix != NULL);
     *out = w;
@@ -250,6 +252,7 @@ int picket_watch_fd(const struct picket_watch *w)
 void picket_watch_close(struct picket_watch *w)
 {
     if (w != NULL) {
+        pk_opened_leave(&w->opened);
         w->client->driver->close(w->stream);
         free_texts(w);
         free(w->prefix);

@@ -155,12 +155,11 @@ void pk_view_describe(const struct pk_effects *answer, char *out, size_t size)
     if (hold != NULL) {
         char owner[PK_DESCRIPTION_MAX - 128];
         describe_owner(hold->label, owner, sizeof owner);
-        snprintf(out, size, "held by %s with token %llu, lease %llu ms left%s", owner,
-                 (unsigned long long)hold->token, (unsigned long long)hold->left_ms,
-                 queue);
+        snprintf(out, size, "held by %s with token %llu, lease %.1f s left%s", owner,
+                 (unsigned long long)hold->token, (double)hold->left_ms / 1e3, queue);
     } else if (r->closed_ms > 0) {
-        snprintf(out, size, "closed for %llu ms after an unclean end%s",
-                 (unsigned long long)r->closed_ms, queue);
+        snprintf(out, size, "closed for %.1f s after an unclean end%s",
+                 (double)r->closed_ms / 1e3, queue);
     } else {
         snprintf(out, size, "%s%s",
                  r->waiters > 0 ? "free, but others are first" : "free", queue);

@@ -48,11 +48,16 @@ static bool make_dir(const char *path, mode_t mode)
     return durable;
 }
 
-/* Makes the directory and its parents, like mkdir -p, the last one private to the user. */
+/* Makes the directory and its parents, like mkdir -p, the last one private to the user.
+ */
 static bool make_path(const char *path)
 {
     char *copy = strdup(path);
     PK_ASSERT(copy != NULL);
+    size_t len = strlen(copy);
+    while (len > 1 && copy[len - 1] == '/') {
+        copy[--len] = '\0'; /* else the last one would count as a parent */
+    }
     bool made = true;
     for (char *slash = strchr(copy + 1, '/'); made && slash != NULL;
          slash = strchr(slash + 1, '/')) {
@@ -83,7 +88,9 @@ static bool foreign(int dir_fd)
         strange = strange || (!ours && !dots);
     }
     closedir(d);
-    return strange && faccessat(dir_fd, "journal", F_OK, 0) != 0;
+    struct stat st;
+    bool journal = fstatat(dir_fd, "journal", &st, 0) == 0 && S_ISREG(st.st_mode);
+    return strange && !journal;
 }
 
 static enum picket_status cannot(const struct pk_journal *j, const char *what)
@@ -92,6 +99,19 @@ static enum picket_status cannot(const struct pk_journal *j, const char *what)
         errno == EACCES || errno == EPERM ? PICKET_DENIED : PICKET_STORE;
     return pk_fail(s, "can't %s the state directory %s: %s", what, j->path,
                    strerror(errno));
+}
+
+static enum picket_status open_lock(struct pk_journal *j)
+{
+    int fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return cannot(j, "write to");
+    }
+    if (j->lock_fd >= 0) {
+        close(j->lock_fd);
+    }
+    j->lock_fd = fd;
+    return PICKET_OK;
 }
 
 enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
@@ -111,8 +131,7 @@ enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
                        "%s is not a Picket state directory: it has other files in it",
                        path);
     }
-    j->lock_fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    return j->lock_fd < 0 ? cannot(j, "write to") : PICKET_OK;
+    return open_lock(j);
 }
 
 void pk_journal_forked(struct pk_journal *j)
@@ -163,7 +182,7 @@ static int lock_owner(const struct pk_journal *j)
     return owner;
 }
 
-enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms)
+static enum picket_status lock_this(struct pk_journal *j, uint64_t until_ms)
 {
     /* A turn takes a fraction of a millisecond, and flock can't wait with a limit: short
      * naps, so that a process which was stopped in its turn can't hang us for ever. */
@@ -182,6 +201,25 @@ enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms)
         nap_ns = nap_ns < 2000000 ? nap_ns * 3 / 2 : nap_ns;
     }
     return PICKET_OK;
+}
+
+/* True while our lock is the one that others find. */
+static bool lock_in_place(const struct pk_journal *j)
+{
+    struct stat ours, found;
+    return fstat(j->lock_fd, &ours) == 0 && fstatat(j->dir_fd, "lock", &found, 0) == 0 &&
+           ours.st_ino == found.st_ino;
+}
+
+enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms)
+{
+    enum picket_status s = lock_this(j, until_ms);
+    /* Removed, by a cleaner of old files: others make a new one, and so must we. */
+    while (s == PICKET_OK && !lock_in_place(j)) {
+        s = open_lock(j);
+        s = s == PICKET_OK ? lock_this(j, until_ms) : s;
+    }
+    return s;
 }
 
 void pk_journal_unlock(struct pk_journal *j)
@@ -257,6 +295,30 @@ static size_t build_record(struct pk_journal *j, size_t at, enum pk_record kind,
     return RECORD_HEADER + payload;
 }
 
+/* ---- what is on disk ----
+ *
+ * A writer that is killed before its fdatasync leaves a record that everybody can read
+ * and a power cut can take away again. Nobody may act on such a record, since it may be
+ * a grant whose token would then be given out twice (P2). So the lock file says how
+ * much of which journal has been synced; whoever reads more than that syncs first. The
+ * note itself need not be durable: after a power cut all there is to read is on disk. */
+
+static void note_synced(const struct pk_journal *j)
+{
+    unsigned char note[16];
+    pk_put_u64(note, j->inode);
+    pk_put_u64(note + 8, j->end);
+    ssize_t n = pwrite(j->lock_fd, note, sizeof note, 0);
+    (void)n; /* without it readers sync once more than they need to */
+}
+
+static bool noted_synced(const struct pk_journal *j, uint64_t size)
+{
+    unsigned char note[16];
+    return pread(j->lock_fd, note, sizeof note, 0) == (ssize_t)sizeof note &&
+           pk_get_u64(note) == j->inode && pk_get_u64(note + 8) == size;
+}
+
 /* ---- reading ---- */
 
 /* Reads exactly `len` bytes at `offset` into the buffer. */
@@ -266,19 +328,31 @@ static enum picket_status load(struct pk_journal *j, size_t len, uint64_t offset
     size_t have = 0;
     while (have < len) {
         ssize_t n = pread(j->fd, j->buffer + have, len - have, (off_t)(offset + have));
-        if (n <= 0 && errno != EINTR) {
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
             return pk_fail(PICKET_STORE, "can't read %s/journal: %s", j->path,
                            n == 0 ? "it shrank" : strerror(errno));
         }
-        have += n > 0 ? (size_t)n : 0;
+        have += (size_t)n;
     }
     return PICKET_OK;
 }
 
+static enum picket_status damaged(const struct pk_journal *j, uint64_t at)
+{
+    return pk_fail(PICKET_STORE,
+                   "%s/journal is damaged at byte %llu: put back a copy, or move the "
+                   "directory away to start anew",
+                   j->path, (unsigned long long)at);
+}
+
 static enum picket_status check_header(struct pk_journal *j, uint64_t size)
 {
+    static const unsigned char reserved[FILE_HEADER - sizeof magic - 1];
     if (size < FILE_HEADER || load(j, FILE_HEADER, 0) != PICKET_OK ||
-        memcmp(j->buffer, magic, sizeof magic) != 0) {
+        memcmp(j->buffer, magic, sizeof magic) != 0 || j->buffer[4] == 0) {
         return pk_fail(PICKET_STORE, "%s/journal is not a Picket journal", j->path);
     }
     if (j->buffer[4] > VERSION) {
@@ -286,6 +360,9 @@ static enum picket_status check_header(struct pk_journal *j, uint64_t size)
             PICKET_STORE,
             "%s was written by a newer Picket (format %d, this one knows %d): upgrade",
             j->path, j->buffer[4], VERSION);
+    }
+    if (memcmp(j->buffer + sizeof magic + 1, reserved, sizeof reserved) != 0) {
+        return damaged(j, sizeof magic + 1);
     }
     j->end = FILE_HEADER;
     j->baseline = 0;
@@ -335,6 +412,11 @@ enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit
                        j->path);
     }
     size_t left = (size_t)((uint64_t)st.st_size - j->end);
+    bool fresh = left > 0 && !noted_synced(j, (uint64_t)st.st_size);
+    if (fresh && fdatasync(j->fd) != 0) {
+        return pk_fail(PICKET_STORE, "the disk under %s failed: %s", j->path,
+                       strerror(errno));
+    }
     s = left == 0 ? PICKET_OK : load(j, left, j->end);
     if (s != PICKET_OK) {
         return s;
@@ -343,7 +425,9 @@ enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit
     for (size_t n = record_length(at, left); n != 0; n = record_length(at, left)) {
         const unsigned char *payload = at + RECORD_HEADER;
         struct pk_bytes data = pk_bytes(payload + 1, n - RECORD_HEADER - 1);
-        if (!visit(ctx, (enum pk_record)payload[0], data)) {
+        bool first = j->end == FILE_HEADER;
+        if (first != (payload[0] == PK_RECORD_SNAPSHOT) ||
+            !visit(ctx, (enum pk_record)payload[0], data)) {
             return pk_fail(PICKET_STORE,
                            "%s/journal has an unreadable record at byte %llu", j->path,
                            (unsigned long long)j->end);
@@ -355,12 +439,13 @@ enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit
         at += n;
         left -= n;
     }
-    if (good_record_within(at, left)) {
-        return pk_fail(
-            PICKET_STORE,
-            "%s/journal is damaged at byte %llu: put back a copy, or move the directory "
-            "away to start anew",
-            j->path, (unsigned long long)j->end);
+    /* The first record came with the file, by a rename: that one can't be torn. */
+    bool headless = j->end == FILE_HEADER;
+    if (headless || good_record_within(at, left)) {
+        return damaged(j, j->end);
+    }
+    if (fresh) {
+        note_synced(j);
     }
     return PICKET_OK;
 }
@@ -410,6 +495,7 @@ enum picket_status pk_journal_append(struct pk_journal *j, enum pk_record kind,
                        strerror(why));
     }
     j->end += len;
+    note_synced(j);
     return PICKET_OK;
 }
 
@@ -435,6 +521,12 @@ enum picket_status pk_journal_replace(struct pk_journal *j, struct pk_bytes snap
         return cannot(j, "write to");
     }
     struct stat st;
+    if (j->fd >= 0 && fstat(j->fd, &st) == 0) {
+        /* The same people as before may use it; sudo must not lock them out. */
+        int unimportant = fchown(fd, st.st_uid, st.st_gid);
+        unimportant = fchmod(fd, st.st_mode & 0777);
+        (void)unimportant;
+    }
     if (write_all(fd, j->buffer, len, 0) != 0 || fsync(fd) != 0 || fstat(fd, &st) != 0 ||
         renameat(j->dir_fd, temporary, j->dir_fd, "journal") != 0 ||
         fsync(j->dir_fd) != 0) {
@@ -450,5 +542,6 @@ enum picket_status pk_journal_replace(struct pk_journal *j, struct pk_bytes snap
     j->inode = st.st_ino;
     j->end = len;
     j->baseline = len - FILE_HEADER;
+    note_synced(j);
     return PICKET_OK;
 }

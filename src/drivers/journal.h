@@ -2,7 +2,8 @@
 /*
  * A journal in a directory that several processes append to, taking turns.
  *
- *     DIR/lock      flock'ed around every use of the journal
+ *     DIR/lock      flock'ed around every use of the journal; inode and length of the
+ *                   journal that was last known to be on disk (8 bytes each)
  *     DIR/journal   "PKJL", version (1 byte), 3 zero bytes, then records:
  *                       length of the payload (4 bytes)   check of the length (4 bytes)
  *                       digest of the payload (8 bytes)   payload: kind (1 byte), data
@@ -34,7 +35,7 @@ struct pk_journal {
     char *path; /* of the directory, for messages */
     int dir_fd, lock_fd, fd;
     ino_t inode;
-    uint64_t end; /* behind the last good record that was read or written */
+    uint64_t end;      /* behind the last good record that was read or written */
     uint64_t baseline; /* what snapshot and epoch took: the size after compaction */
     unsigned char *buffer;
     size_t capacity;
@@ -51,8 +52,8 @@ enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms);
 void pk_journal_unlock(struct pk_journal *j);
 
 /* Shows the records that were appended since the last call to `visit`, which returns
- * false when it can't make sense of one. *restarted: the file is another one, so the
- * first record shown is a snapshot. *empty: there is no journal yet. */
+ * false when it can't make sense of one. When the file is another one by now, that is all
+ * of its records, of which the first is a snapshot. *empty: there is no journal yet. */
 typedef bool pk_journal_visit(void *ctx, enum pk_record kind, struct pk_bytes data);
 enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit,
                                    void *ctx, bool *empty);

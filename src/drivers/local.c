@@ -39,7 +39,7 @@
 
 enum {
     CLOCK_ID_MAX = 96,
-    POKES_MAX = 64,          /* more at once find out by their own timers */
+    POKES_MAX = 64,          /* that wait for the end of the turn */
     DEAF_NAP_MS = 100,       /* how long to sleep when nobody can poke us */
     SYNC_PATIENCE_MS = 1000, /* for the lock, when there is no deadline of the caller's */
 };
@@ -74,7 +74,9 @@ struct pk_store {
     uint64_t pokes[POKES_MAX]; /* leases to poke after the turn */
     uint32_t n_pokes;
 
+    /* Used by wait alone. */
     int timer_fd, wake_fd, inotify_fd;
+    bool stuck; /* the last look failed */
 };
 
 /* ---- the clock's identity ---- */
@@ -128,14 +130,46 @@ static uint64_t cluster_now(const struct pk_store *s)
 
 /* ---- what steps lead to ---- */
 
+static void poke_all(struct pk_store *s)
+{
+    for (uint32_t i = 0; i < s->n_pokes; i++) {
+        pk_wakeup_poke(&s->wakeup, s->pokes[i]);
+    }
+    s->n_pokes = 0;
+}
+
 static void note_poke(struct pk_store *s, const struct pk_effect *e)
 {
     bool worth_waking = e->kind == PK_EV_GRANTED || e->kind == PK_EV_ENDED ||
                         e->kind == PK_EV_LEFT || e->kind == PK_EV_LEASE_ENDED;
     bool again = s->n_pokes > 0 && s->pokes[s->n_pokes - 1] == e->lease;
-    if (worth_waking && !again && e->lease != s->lease && s->n_pokes < POKES_MAX) {
-        s->pokes[s->n_pokes++] = e->lease;
+    if (!worth_waking || again || e->lease == s->lease) {
+        return;
     }
+    if (s->n_pokes == POKES_MAX) {
+        poke_all(s); /* early: they will find the lock taken for a moment */
+    }
+    s->pokes[s->n_pokes++] = e->lease;
+}
+
+/* When cluster time was `tau_ms`, by our clock, for something that we had not seen in our
+ * last turn. Never too late: max-hold counts from here. */
+static uint64_t our_time(const struct pk_store *s, uint64_t tau_ms)
+{
+    bool same_clock = strcmp(s->epoch.clock_id, s->clock_id) == 0;
+    return same_clock && tau_ms >= s->epoch.tau_ms
+               ? s->epoch.at_ms + (tau_ms - s->epoch.tau_ms)
+               : s->last_turn_ms;
+}
+
+static void add_news(struct pk_store *s, const struct pk_effect *e)
+{
+    uint64_t at = our_time(s, e->since_ms);
+    bool first = s->inbox.count == 0 && !s->missed;
+    if (first || at < s->news_since_ms) {
+        s->news_since_ms = at;
+    }
+    pk_effects_add(&s->inbox, e);
 }
 
 /* Runs one command on our copy. `ours`: we appended it, so we do the poking. */
@@ -152,13 +186,55 @@ static void step(struct pk_store *s, const struct pk_command *c, bool ours)
             note_poke(s, e);
         }
         if (s->watching || (s->lease != 0 && e->lease == s->lease)) {
-            if (s->inbox.count == 0) {
-                s->news_since_ms = s->last_turn_ms;
-            }
             e->since_ms = pk_machine_clock(s->machine);
-            pk_effects_add(&s->inbox, e);
+            add_news(s, e);
         }
     }
+}
+
+/* What became of a claim of our lease, seen in the rows that it has now. */
+static void notice_change(struct pk_store *s, const struct pk_effect *before,
+                          const struct pk_effects *now)
+{
+    uint32_t i = 1;
+    while (i < now->count && now->list[i].request != before->request) {
+        i++;
+    }
+    bool waited = before->kind == PK_ROW_WAIT;
+    struct pk_effect e = i < now->count ? now->list[i] : *before;
+    if (i == now->count) {
+        e.kind = waited ? PK_EV_LEFT : PK_EV_ENDED;
+        e.end = waited ? PK_END_TIMED_OUT : PK_END_FORGOTTEN;
+        add_news(s, &e);
+    } else if (waited && e.kind == PK_ROW_HOLD) {
+        e.kind = PK_EV_GRANTED;
+        add_news(s, &e);
+    }
+}
+
+/* The journal was replaced before we had read all of the old one. What we have missed
+ * shows in the difference; nobody else would tell us. */
+static void notice_changes(struct pk_store *s, struct pk_machine *now)
+{
+    struct pk_command c = {
+        .verb = PK_LEASE_SHOW, .lease = s->lease, .count = PK_PAGE_MAX};
+    struct pk_effects before = {0}, after = {0};
+    pk_machine_step(s->machine, &c, &before);
+    pk_machine_step(now, &c, &after);
+    enum pk_end end = pk_machine_lease_end(now, s->lease);
+    if (before.count > PK_PAGE_MAX) {
+        s->news_since_ms = s->last_turn_ms;
+        s->missed = true; /* there is more than these rows: ask about each claim */
+    } else if (end == PK_END_NONE) {
+        for (uint32_t i = 1; i < before.count; i++) {
+            notice_change(s, &before.list[i], &after);
+        }
+    } else if (pk_machine_lease_end(s->machine, s->lease) == PK_END_NONE) {
+        struct pk_effect e = {.kind = PK_EV_LEASE_ENDED, .lease = s->lease, .end = end};
+        add_news(s, &e);
+    }
+    pk_effects_free(&before);
+    pk_effects_free(&after);
 }
 
 static bool apply_record(void *ctx, enum pk_record kind, struct pk_bytes data)
@@ -170,7 +246,10 @@ static bool apply_record(void *ctx, enum pk_record kind, struct pk_bytes data)
         if (m == NULL) {
             return false;
         }
-        s->missed = s->machine != NULL;
+        if (s->machine != NULL && s->lease != 0) {
+            notice_changes(s, m);
+        }
+        s->missed = s->missed || (s->machine != NULL && s->watching);
         pk_machine_free(s->machine);
         s->machine = m;
         return true;
@@ -266,10 +345,7 @@ static void end_turn(struct pk_store *s)
     }
     s->last_turn_ms = s->turn_ms;
     pk_journal_unlock(&s->journal);
-    for (uint32_t i = 0; i < s->n_pokes; i++) {
-        pk_wakeup_poke(&s->wakeup, s->pokes[i]);
-    }
-    s->n_pokes = 0;
+    poke_all(s);
 }
 
 /* Appends the command, stamped with the present, and runs it. */
@@ -452,12 +528,17 @@ static bool deaf(struct pk_store *s)
 static void local_wait(struct pk_store *s, uint64_t until_ms, bool waiting)
 {
     uint64_t at = waiting ? earlier(until_ms, next_change_ms(s)) : until_ms;
+    if (s->stuck) {
+        /* What was due then is due still; on a full disk we can only try now and then. */
+        uint64_t later = pk_clock_ms() + DEAF_NAP_MS;
+        at = earlier(until_ms, at > later ? at : later);
+    }
     if (deaf(s)) {
         at = earlier(at, pk_clock_ms() + DEAF_NAP_MS);
     }
     nap(s, at);
-    enum picket_status status = sync_up(s, pk_clock_ms() + SYNC_PATIENCE_MS);
-    (void)status; /* no news then; the next renewal reports what is wrong */
+    /* Failing means no news; the next renewal reports what is wrong. */
+    s->stuck = sync_up(s, pk_clock_ms() + SYNC_PATIENCE_MS) != PICKET_OK;
 }
 
 static void local_wake(struct pk_store *s)
@@ -531,7 +612,8 @@ static enum picket_status open_at(const char *path, struct pk_store **out)
     pthread_mutex_init(&s->mutex, NULL);
     read_clock_id(s->clock_id);
     enum picket_status status = pk_journal_open(&s->journal, path);
-    pk_wakeup_open(&s->wakeup, s->journal.dir_fd);
+    /* Nothing is made in a directory that isn't ours. */
+    pk_wakeup_open(&s->wakeup, status == PICKET_OK ? s->journal.dir_fd : -1);
     s->timer_fd = pk_timer_fd(0);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (status == PICKET_OK && (s->timer_fd < 0 || s->wake_fd < 0)) {
