@@ -62,4 +62,4 @@ setup: ## install the packages that building needs (Debian)
 	@tools/setup.sh build
 
 clean: ## remove everything that was built
-	rm -rf build build-asan build-coverage build-fuzz
+	rm -rf build build-asan build-tsan build-coverage build-fuzz

@@ -308,8 +308,8 @@ struct attempt {
     uint32_t blocked; /* the first part that can't be granted now; n_parts: none */
 };
 
-/* True when part `i` can be granted now. A lock that nobody claims (closed, or it would not
- * be there) takes any kind. */
+/* True when part `i` can be granted now. A lock that nobody claims (closed, or it would
+ * not be there) takes any kind. */
 static bool grantable(const struct attempt *a, uint32_t i)
 {
     const struct pk_lock *l = a->locks[i];
@@ -405,7 +405,7 @@ static const char *limit_reached(const struct pk_machine *m, const struct attemp
         }
     }
     if (m->stats.waits >= PK_TOKEN_MAX - m->last_token) {
-        return "tokens"; /* whoever waits has one in reserve, so a grant never lacks one */
+        return "tokens"; /* who waits has one in reserve, so a grant never lacks one */
     }
     if (m->stats.holds + m->stats.waits >= m->limits.claims) {
         return "claims";

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The job's whole tree is dead before the lock can move on, whatever happens to picket.
 
-Each job here is stubborn: it ignores SIGTERM, forks, and leaves its session. Each writes the
-pids of its processes to a file; the next holder looks at them the moment it is let in.
+Each job here is stubborn: it ignores SIGTERM, forks, and leaves its session. Each writes
+the pids of its processes to a file; the next holder looks at them the moment it is in.
 """
 import os
 import signal
@@ -13,7 +13,7 @@ from tap import alive, check, contains, equal, main, stopped, test, wait_until
 
 STUBBORN = r"""
 trap '' TERM HUP INT
-setsid sh -c 'trap "" TERM HUP INT; echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$1" &
+setsid sh -c 'trap "" TERM INT; echo $$ >>"$0/pids"; while :; do sleep 0.05; done' "$1" &
 (sh -c 'trap "" TERM; echo $$ >>"$0/pids"; exec setsid sleep 300' "$1" &)
 echo $$ >>"$1/pids"
 while :; do sleep 0.05; done
@@ -57,7 +57,7 @@ def guardian_of(p):
 
 @test
 def control__the_witness_sees_a_job_that_lives_on(t):
-    """Without the lock-delay that run sizes from --kill-after, the promise can't be kept."""
+    """Without the lock-delay that run takes from --kill-after it can't be kept."""
     p = start_job(t, "--kill-after", "20s", "--lock-delay", "0s")
     os.kill(p.pid, signal.SIGSTOP)
     contains(next_holder(t), " is ")
@@ -100,7 +100,7 @@ def loss__whole_group_stopped_as_by_ctrl_z(t):
 
 @test
 def loss__store_out_of_reach(t):
-    """Nobody can renew: the job ends by the local clock, and the lock stays with nobody."""
+    """Nobody can renew: the job ends by the local clock."""
     p = start_job(t)
     blocker = subprocess.Popen(["flock", t.path("state/lock"), "sleep", "60"])
     equal(p.wait(), 123)
@@ -130,7 +130,8 @@ def loss__max_hold_is_over(t):
 @test
 def grace__freezes_and_thaws(t):
     """Stopped past the safe time, awake before the lease ends: the same job goes on."""
-    job = t.write("job.sh", 'echo $$ >"$1/pids"; while [ ! -e "$1/go" ]; do sleep 0.02; done; '
+    job = t.write("job.sh", 'echo $$ >"$1/pids"\n'
+                            'while [ ! -e "$1/go" ]; do sleep 0.02; done\n'
                             'echo "$PICKET_TOKEN"')
     p = t.start("run", "--ttl", "20s", "--margin", "19s", "--grace", "20s", "db", "--",
                 "sh", job, t.dir)
@@ -178,7 +179,8 @@ def signals__are_forwarded(t):
 def wait__interrupted_leaves_nothing_behind(t):
     holder = start_job(t)
     p = t.start("run", "db", "--", "true")
-    wait_until(lambda: '"waiters":1' in t.picket("ls", "-o", "json").stdout, what="the queue")
+    wait_until(lambda: '"waiters":1' in t.picket("ls", "-o", "json").stdout,
+               what="the queue")
     os.kill(p.pid, signal.SIGINT)
     equal(p.wait(), 128 + signal.SIGINT)
     contains(t.picket("ls", "-o", "json").stdout, '"waiters":0')

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The invariant check must be able to fail: each inequality is broken once, by hand, and has
- * to be the one that is reported. */
+/* The invariant check must be able to fail: each inequality is broken once, by hand, and
+ * has to be the one that is reported. */
 #include "core/door.h"
 #include "core/state.h"
 #include "tap.h"
