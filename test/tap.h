@@ -45,6 +45,7 @@ void tap_check_str(const char *a, const char *b, const char *file, int line,
 #define CHECK(cond) tap_check((cond), __FILE__, __LINE__, #cond)
 #define CHECK_U64(a, b)                                                                  \
     tap_check_u64((uint64_t)(a), (uint64_t)(b), __FILE__, __LINE__, #a " == " #b)
+#define FAIL(why) tap_check(false, __FILE__, __LINE__, why)
 #define CHECK_STR(a, b) tap_check_str((a), (b), __FILE__, __LINE__, #a " == " #b)
 
 #endif

@@ -61,9 +61,10 @@ static int hand_over(const struct settings *s, struct picket *p, struct picket_l
 {
     uint64_t token = picket_token(l);
     uint64_t lease = picket_lease(p);
-    /* The wait may have used up some of the lease; nobody renews it from here on. */
+    /* The wait may have used up some of the lease; nobody renews it from here on. A store
+     * that can't be written to any more does not take back what it has granted. */
     enum picket_status status = picket_extend(p, 0);
-    if (status != PICKET_OK) {
+    if (status != PICKET_OK && picket_checkpoint(l, 0) != PICKET_OK) {
         return pk_errors_status(status);
     }
     if (s->common.json) {

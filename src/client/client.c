@@ -13,7 +13,14 @@
 #include "core/door.h"
 #include "host/clock.h"
 
-enum { TTL_DEFAULT_MS = 10000 };
+enum {
+    TTL_DEFAULT_MS = 10000,
+    PATIENCE_MIN_MS = 5000, /* with a store that does not answer */
+    PATIENCE_MAX_MS = 30000,
+    /* For one renewal: while it waits for a store that does not answer, so does all else
+     * that this client wants. */
+    RENEWAL_PATIENCE_MS = 5000,
+};
 
 static const struct pk_driver *const drivers[] = {&pk_local_driver};
 
@@ -121,6 +128,7 @@ static struct picket *new_client(const struct pk_driver *driver, const char *url
     p->pid = getpid();
     pthread_mutex_init(&p->opening, NULL);
     pthread_mutex_init(&p->renewing, NULL);
+    pthread_mutex_init(&p->absorbing, NULL);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -134,6 +142,7 @@ static void free_client(struct picket *p)
 {
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->mutex);
+    pthread_mutex_destroy(&p->absorbing);
     pthread_mutex_destroy(&p->renewing);
     pthread_mutex_destroy(&p->opening);
     free(p->url);
@@ -185,7 +194,8 @@ const struct picket_guarantees *picket_guarantees(const struct picket *p)
 
 uint64_t pk_client_patience(const struct picket *p)
 {
-    return pk_clock_ms() + (p->ttl_ms > 5000 ? p->ttl_ms : 5000);
+    uint64_t ms = p->ttl_ms < PATIENCE_MIN_MS ? PATIENCE_MIN_MS : p->ttl_ms;
+    return pk_clock_ms() + (ms < PATIENCE_MAX_MS ? ms : PATIENCE_MAX_MS);
 }
 
 uint64_t pk_client_request(struct picket *p)
@@ -383,6 +393,12 @@ enum picket_status pk_client_lease(struct picket *p, uint64_t *lease)
         s = open_lease(p);
         *lease = picket_lease(p);
     }
+    if (s != PICKET_OK && *lease != 0) { /* it has no keeper */
+        pthread_mutex_lock(&p->mutex);
+        pk_client_lost(p, "never kept");
+        pthread_mutex_unlock(&p->mutex);
+        close_lease(p, *lease);
+    }
     pthread_mutex_unlock(&p->opening);
     return s;
 }
@@ -532,6 +548,8 @@ void pk_client_absorb(struct picket *p)
 {
     struct pk_effects events = {0};
     uint64_t since_ms = 0;
+    /* One at a time: a grant taken in after its own end would look like a hold. */
+    pthread_mutex_lock(&p->absorbing);
     bool whole = p->driver->news(p->store, &events, &since_ms);
     pthread_mutex_lock(&p->mutex);
     for (uint32_t i = 0; i < events.count; i++) {
@@ -542,6 +560,7 @@ void pk_client_absorb(struct picket *p)
     }
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->mutex);
+    pthread_mutex_unlock(&p->absorbing);
     pk_effects_free(&events);
 }
 
@@ -571,7 +590,8 @@ static void *keep(void *arg)
             close_lease(p, stale);
         }
         if (lease != 0 && at <= pk_clock_ms()) {
-            if (renew(p, lease, 0, lost_at) == PICKET_OK) {
+            uint64_t until = pk_clock_ms() + RENEWAL_PATIENCE_MS;
+            if (renew(p, lease, 0, until < lost_at ? until : lost_at) == PICKET_OK) {
                 pk_locks_sweep(p);
             } /* what a failure means has been noted in the locks' states */
         } else {

@@ -6,8 +6,8 @@
  * Threads: `mutex` guards all fields below it and is never held during a call of the
  * driver, so that asking for a state or a checkpoint never waits for a disk or a network.
  * `opening` serialises the opening of leases; `renewing` keeps renewals in the order in
- * which the store ran them, so that the last one's TTL counts. One keeper thread per
- * client, from its first lease on.
+ * which the store ran them, so that the last one's TTL counts; `absorbing` does the same
+ * for news. One keeper thread per client, from its first lease on.
  */
 #ifndef PICKET_CLIENT_CLIENT_H
 #define PICKET_CLIENT_CLIENT_H
@@ -62,6 +62,7 @@ struct picket {
     struct pk_opened opened;
     pthread_mutex_t opening;
     pthread_mutex_t renewing;
+    pthread_mutex_t absorbing;
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* some lock's phase */
     pthread_t thread;

@@ -155,31 +155,55 @@ void pk_journal_close(struct pk_journal *j)
 
 /* ---- taking turns ---- */
 
-/* The process that has the lock, from /proc/locks; 0 if that can't be told. */
-static int lock_owner(const struct pk_journal *j)
+/* Word number n, from 0, of a line whose words are kept apart by blanks. */
+static const char *nth_word(const char *line, int n)
+{
+    const char *at = line + strspn(line, " ");
+    for (; n > 0; n--) {
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    return at;
+}
+
+/* Who has a lock, by a line of /proc/locks, if it is about a flock of that inode; else 0:
+ *     1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF */
+static long owner_in(const char *line, ino_t inode)
+{
+    const char *minor = strchr(nth_word(line, 5), ':');
+    const char *number = minor == NULL ? NULL : strchr(minor + 1, ':');
+    bool ours = strncmp(nth_word(line, 1), "FLOCK ", 6) == 0 && number != NULL &&
+                strtoull(number + 1, NULL, 10) == inode;
+    return ours ? strtol(nth_word(line, 4), NULL, 10) : 0;
+}
+
+/* The process that has the lock; 0 if that can't be told, as from within a container. */
+static long lock_owner(const struct pk_journal *j)
 {
     struct stat st;
-    FILE *f = fopen("/proc/locks", "re");
-    if (f == NULL || fstat(j->lock_fd, &st) != 0) {
-        if (f != NULL) {
-            fclose(f);
-        }
-        return 0;
-    }
     char line[256];
-    int owner = 0;
-    while (owner == 0 && fgets(line, sizeof line, f) != NULL) {
-        int pid;
-        unsigned major_no, minor_no;
-        unsigned long inode;
-        if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%lu", &pid, &major_no, &minor_no,
-                   &inode) == 4 &&
-            inode == st.st_ino) {
-            owner = pid;
-        }
+    long owner = 0;
+    FILE *f = fopen("/proc/locks", "re");
+    bool known = f != NULL && fstat(j->lock_fd, &st) == 0;
+    while (known && owner <= 0 && fgets(line, sizeof line, f) != NULL) {
+        owner = owner_in(line, st.st_ino);
     }
-    fclose(f);
-    return owner;
+    if (f != NULL) {
+        fclose(f);
+    }
+    return owner > 0 ? owner : 0;
+}
+
+static enum picket_status fail_stuck(const struct pk_journal *j)
+{
+    char who[64] = "a process that can't be seen from here";
+    long owner = lock_owner(j);
+    if (owner != 0) {
+        snprintf(who, sizeof who, "process %ld", owner);
+    }
+    return pk_fail(PICKET_UNREACHABLE,
+                   "%s is in use by %s, which does not let go: is it stopped?", j->path,
+                   who);
 }
 
 static enum picket_status lock_this(struct pk_journal *j, uint64_t until_ms)
@@ -192,10 +216,7 @@ static enum picket_status lock_this(struct pk_journal *j, uint64_t until_ms)
             return cannot(j, "lock");
         }
         if (pk_clock_ms() >= until_ms) {
-            return pk_fail(
-                PICKET_UNREACHABLE,
-                "%s is in use by process %d, which does not let go: is it stopped?",
-                j->path, lock_owner(j));
+            return fail_stuck(j);
         }
         nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
         nap_ns = nap_ns < 2000000 ? nap_ns * 3 / 2 : nap_ns;
@@ -523,9 +544,9 @@ enum picket_status pk_journal_replace(struct pk_journal *j, struct pk_bytes snap
     struct stat st;
     if (j->fd >= 0 && fstat(j->fd, &st) == 0) {
         /* The same people as before may use it; sudo must not lock them out. */
-        int unimportant = fchown(fd, st.st_uid, st.st_gid);
-        unimportant = fchmod(fd, st.st_mode & 0777);
-        (void)unimportant;
+        bool kept =
+            fchmod(fd, st.st_mode & 0777) == 0 && fchown(fd, st.st_uid, st.st_gid) == 0;
+        (void)kept; /* else it belongs to us, who may use it too */
     }
     if (write_all(fd, j->buffer, len, 0) != 0 || fsync(fd) != 0 || fstat(fd, &st) != 0 ||
         renameat(j->dir_fd, temporary, j->dir_fd, "journal") != 0 ||

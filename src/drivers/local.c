@@ -327,7 +327,10 @@ static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
             status = rewrite(s);
         }
     }
-    if (status == PICKET_OK && strcmp(s->epoch.clock_id, s->clock_id) != 0) {
+    bool other_clock = strcmp(s->epoch.clock_id, s->clock_id) != 0;
+    bool set_back =
+        s->turn_ms < s->epoch.at_ms; /* a clock that we can't tell by its id */
+    if (status == PICKET_OK && (other_clock || set_back)) {
         status = begin_epoch(s);
     }
     if (status != PICKET_OK) {
@@ -621,7 +624,7 @@ static enum picket_status open_at(const char *path, struct pk_store **out)
     }
     if (status == PICKET_OK) {
         /* Looked at once now, so that a place we can't use is refused at the door. */
-        status = sync_up(s, pk_clock_ms() + 10 * SYNC_PATIENCE_MS);
+        status = sync_up(s, pk_clock_ms() + UINT64_C(10) * SYNC_PATIENCE_MS);
     }
     if (status != PICKET_OK) {
         local_close(s);

@@ -52,6 +52,11 @@ void pk_wakeup_listen(struct pk_wakeup *w, uint64_t lease)
         close(fd);
         fd = -1;
     }
+    if (fd >= 0) {
+        /* Whoever may use the directory may poke; the directory says who that is. */
+        int unimportant = chmod(a.sun_path, 0666);
+        (void)unimportant;
+    }
     w->ear = fd;
     w->lease = lease;
 }
