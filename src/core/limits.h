@@ -48,7 +48,7 @@ enum {
     X(replies, 16, 1024, "answers remembered for each lease, so that a retry is safe")   \
     X(ended, 1024, 1000000, "ended leases remembered, with the reason")
 
-    struct pk_limits {
+struct pk_limits {
 #define X(name, initial, ceiling, text) uint32_t name;
     PK_LIMITS(X)
 #undef X
