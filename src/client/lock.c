@@ -10,6 +10,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/fd.h"
 
 enum {
     /* What a bounded wait is given beyond its own limit before we stop relying on the
@@ -129,12 +130,8 @@ static void free_lock(struct picket_lock *l)
         }
     }
     pthread_mutex_unlock(&p->mutex);
-    if (l->loss_fd >= 0) {
-        close(l->loss_fd);
-    }
-    if (l->ready_fd >= 0) {
-        close(l->ready_fd);
-    }
+    pk_fd_close(&l->loss_fd);
+    pk_fd_close(&l->ready_fd);
     free(l->name);
     pk_door_resize(l, 0);
 }

@@ -16,6 +16,7 @@
 #include "core/door.h"
 #include "core/wire.h"
 #include "host/clock.h"
+#include "host/fd.h"
 
 static const unsigned char magic[] = {'P', 'K', 'J', 'L'};
 enum {
@@ -39,12 +40,8 @@ static bool make_dir(const char *path, mode_t mode)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int parent = fd < 0 ? -1 : openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool durable = parent >= 0 && fsync(parent) == 0;
-    if (parent >= 0) {
-        close(parent);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
+    pk_fd_close(&parent);
+    pk_fd_close(&fd);
     return durable;
 }
 
@@ -107,9 +104,7 @@ static enum picket_status open_lock(struct pk_journal *j)
     if (fd < 0) {
         return cannot(j, "write to");
     }
-    if (j->lock_fd >= 0) {
-        close(j->lock_fd);
-    }
+    pk_fd_close(&j->lock_fd);
     j->lock_fd = fd;
     return PICKET_OK;
 }
@@ -136,13 +131,9 @@ enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
 
 void pk_journal_forked(struct pk_journal *j)
 {
-    int *fds[] = {&j->fd, &j->lock_fd, &j->dir_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (*fds[i] >= 0) {
-            close(*fds[i]);
-            *fds[i] = -1;
-        }
-    }
+    pk_fd_close(&j->fd);
+    pk_fd_close(&j->lock_fd);
+    pk_fd_close(&j->dir_fd);
 }
 
 void pk_journal_close(struct pk_journal *j)
@@ -407,9 +398,7 @@ static enum picket_status follow(struct pk_journal *j, bool *empty)
     if (fd < 0) {
         return cannot(j, "write to");
     }
-    if (j->fd >= 0) {
-        close(j->fd);
-    }
+    pk_fd_close(&j->fd);
     j->fd = fd;
     j->inode = st.st_ino;
     enum picket_status s = check_header(j, (uint64_t)st.st_size);
@@ -556,9 +545,7 @@ enum picket_status pk_journal_replace(struct pk_journal *j, struct pk_bytes snap
         close(fd);
         return s;
     }
-    if (j->fd >= 0) {
-        close(j->fd);
-    }
+    pk_fd_close(&j->fd);
     j->fd = fd;
     j->inode = st.st_ino;
     j->end = len;

@@ -18,7 +18,6 @@
  * to notice that a holder died.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,30 +25,21 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/driver.h"
 #include "client/error.h"
 #include "core/door.h"
-#include "core/wire.h"
+#include "drivers/epoch.h"
 #include "drivers/journal.h"
 #include "drivers/wakeup.h"
 #include "host/clock.h"
+#include "host/fd.h"
 
 enum {
-    CLOCK_ID_MAX = 96,
     POKES_MAX = 64,          /* that wait for the end of the turn */
     DEAF_NAP_MS = 100,       /* how long to sleep when nobody can poke us */
     SYNC_PATIENCE_MS = 1000, /* for the lock, when there is no deadline of the caller's */
-};
-
-/* How cluster time follows the clock: tau at boottime `at`, as long as the clock is this
- * one. */
-struct epoch {
-    uint64_t tau_ms;
-    uint64_t at_ms;
-    char clock_id[CLOCK_ID_MAX];
 };
 
 struct pk_store {
@@ -57,9 +47,9 @@ struct pk_store {
     struct pk_journal journal;
     struct pk_wakeup wakeup;
     struct pk_machine *machine; /* NULL until the first turn */
-    struct epoch epoch;
-    char clock_id[CLOCK_ID_MAX]; /* of the clock this process sees */
-    struct pk_effects scratch;   /* of one step */
+    struct pk_epoch epoch;      /* of the journal */
+    struct pk_epoch ours;       /* one of the clock that this process sees, to compare */
+    struct pk_effects scratch;  /* of one step */
     unsigned char *encoded;
     size_t encoded_capacity;
 
@@ -67,8 +57,8 @@ struct pk_store {
     bool watching;  /* all events are news */
     struct pk_effects inbox;
     bool missed;
-    uint64_t turn_ms,
-        last_turn_ms; /* when the present and the last finished turn began */
+    uint64_t turn_ms;      /* when the present turn began */
+    uint64_t last_turn_ms; /* and the last that was finished */
     uint64_t news_since_ms;
 
     uint64_t pokes[POKES_MAX]; /* leases to poke after the turn */
@@ -78,55 +68,6 @@ struct pk_store {
     int timer_fd, wake_fd, inotify_fd;
     bool stuck; /* the last look failed */
 };
-
-/* ---- the clock's identity ---- */
-
-/* A boot and a time namespace: CLOCK_BOOTTIME readings are comparable within one such
- * pair. */
-static void read_clock_id(char out[CLOCK_ID_MAX])
-{
-    char boot[64] = "?";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t n = read(fd, boot, sizeof boot - 1);
-        boot[n > 0 ? n : 0] = '\0';
-        boot[strcspn(boot, "\n")] = '\0';
-        close(fd);
-    }
-    struct stat st = {0};
-    int none = stat("/proc/self/ns/time", &st);
-    (void)none; /* kernels without time namespaces have one clock for all */
-    snprintf(out, CLOCK_ID_MAX, "%s/%llu", boot, (unsigned long long)st.st_ino);
-}
-
-static size_t encode_epoch(const struct epoch *e, unsigned char *out)
-{
-    struct pk_writer w = {.out = out};
-    pk_write_uint(&w, e->tau_ms);
-    pk_write_uint(&w, e->at_ms);
-    pk_write_bytes(&w, pk_text(e->clock_id));
-    return w.len;
-}
-
-static bool decode_epoch(struct pk_bytes in, struct epoch *out)
-{
-    const unsigned char *at = (const unsigned char *)in.data;
-    struct pk_reader r = {.at = at, .end = at + in.len};
-    memset(out, 0, sizeof *out);
-    out->tau_ms = pk_read_uint(&r);
-    out->at_ms = pk_read_uint(&r);
-    struct pk_bytes id = pk_read_bytes(&r, CLOCK_ID_MAX - 1);
-    if (!r.bad && id.len > 0) {
-        memcpy(out->clock_id, id.data, id.len);
-    }
-    return !r.bad;
-}
-
-static uint64_t cluster_now(const struct pk_store *s)
-{
-    uint64_t now = pk_clock_ms();
-    return s->epoch.tau_ms + (now > s->epoch.at_ms ? now - s->epoch.at_ms : 0);
-}
 
 /* ---- what steps lead to ---- */
 
@@ -156,10 +97,8 @@ static void note_poke(struct pk_store *s, const struct pk_effect *e)
  * last turn. Never too late: max-hold counts from here. */
 static uint64_t our_time(const struct pk_store *s, uint64_t tau_ms)
 {
-    bool same_clock = strcmp(s->epoch.clock_id, s->clock_id) == 0;
-    return same_clock && tau_ms >= s->epoch.tau_ms
-               ? s->epoch.at_ms + (tau_ms - s->epoch.tau_ms)
-               : s->last_turn_ms;
+    bool known = pk_epoch_fits(&s->epoch, &s->ours) && tau_ms >= s->epoch.tau_ms;
+    return known ? pk_epoch_to_clock(&s->epoch, tau_ms) : s->last_turn_ms;
 }
 
 static void add_news(struct pk_store *s, const struct pk_effect *e)
@@ -255,7 +194,7 @@ static bool apply_record(void *ctx, enum pk_record kind, struct pk_bytes data)
         return true;
     }
     if (kind == PK_RECORD_EPOCH) {
-        return decode_epoch(data, &s->epoch);
+        return pk_epoch_decode(data, &s->epoch);
     }
     if (kind != PK_RECORD_COMMANDS || s->machine == NULL) {
         return false;
@@ -280,9 +219,9 @@ static bool apply_record(void *ctx, enum pk_record kind, struct pk_bytes data)
  * same way. */
 static enum picket_status rewrite(struct pk_store *s)
 {
-    unsigned char epoch[CLOCK_ID_MAX + 32];
+    unsigned char epoch[PK_EPOCH_BYTES_MAX];
     unsigned char *snapshot;
-    size_t epoch_len = encode_epoch(&s->epoch, epoch);
+    size_t epoch_len = pk_epoch_encode(&s->epoch, epoch);
     size_t len = pk_machine_snapshot(s->machine, &snapshot);
     enum picket_status status = pk_journal_replace(&s->journal, pk_bytes(snapshot, len),
                                                    pk_bytes(epoch, epoch_len));
@@ -294,10 +233,9 @@ static enum picket_status rewrite(struct pk_store *s)
  * on from where the machine stands, by our clock. */
 static enum picket_status begin_epoch(struct pk_store *s)
 {
-    struct epoch e = {.tau_ms = pk_machine_clock(s->machine), .at_ms = pk_clock_ms()};
-    memcpy(e.clock_id, s->clock_id, sizeof e.clock_id);
-    unsigned char bytes[CLOCK_ID_MAX + 32];
-    size_t len = encode_epoch(&e, bytes);
+    struct pk_epoch e = pk_epoch_begin(pk_machine_clock(s->machine));
+    unsigned char bytes[PK_EPOCH_BYTES_MAX];
+    size_t len = pk_epoch_encode(&e, bytes);
     enum picket_status status =
         pk_journal_append(&s->journal, PK_RECORD_EPOCH, pk_bytes(bytes, len));
     if (status == PICKET_OK) {
@@ -306,8 +244,23 @@ static enum picket_status begin_epoch(struct pk_store *s)
     return status;
 }
 
-/* Takes the lock and brings our copy up to date. On OK the lock is ours until end_turn.
- */
+/* Makes the first journal, of an empty machine. */
+static enum picket_status begin_journal(struct pk_store *s)
+{
+    if (s->machine != NULL) {
+        return pk_fail(PICKET_STORE, "%s/journal is gone", s->journal.path);
+    }
+    s->machine = pk_machine_new();
+    s->epoch = pk_epoch_begin(0);
+    enum picket_status status = rewrite(s);
+    if (status != PICKET_OK) {
+        pk_machine_free(s->machine);
+        s->machine = NULL; /* so that the next turn tries again */
+    }
+    return status;
+}
+
+/* Takes the lock and brings our copy up to date. On OK it is ours until end_turn. */
 static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
 {
     enum picket_status status = pk_journal_lock(&s->journal, until_ms);
@@ -318,19 +271,9 @@ static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
     bool empty;
     status = pk_journal_read(&s->journal, apply_record, s, &empty);
     if (status == PICKET_OK && empty) {
-        if (s->machine != NULL) {
-            status = pk_fail(PICKET_STORE, "%s/journal is gone", s->journal.path);
-        } else {
-            s->machine = pk_machine_new();
-            s->epoch = (struct epoch){.at_ms = s->turn_ms};
-            memcpy(s->epoch.clock_id, s->clock_id, sizeof s->clock_id);
-            status = rewrite(s);
-        }
+        status = begin_journal(s);
     }
-    bool other_clock = strcmp(s->epoch.clock_id, s->clock_id) != 0;
-    bool set_back =
-        s->turn_ms < s->epoch.at_ms; /* a clock that we can't tell by its id */
-    if (status == PICKET_OK && (other_clock || set_back)) {
+    if (status == PICKET_OK && !pk_epoch_fits(&s->epoch, &s->ours)) {
         status = begin_epoch(s);
     }
     if (status != PICKET_OK) {
@@ -354,7 +297,7 @@ static void end_turn(struct pk_store *s)
 /* Appends the command, stamped with the present, and runs it. */
 static enum picket_status commit(struct pk_store *s, struct pk_command *c)
 {
-    c->stamp_ms = cluster_now(s);
+    c->stamp_ms = pk_epoch_now(&s->epoch);
     size_t size = pk_command_size(c);
     if (s->encoded_capacity < size) {
         s->encoded = pk_door_resize(s->encoded, size);
@@ -373,7 +316,7 @@ static enum picket_status commit(struct pk_store *s, struct pk_command *c)
 static enum picket_status tick_if_due(struct pk_store *s)
 {
     struct pk_command tick = {.verb = PK_TICK};
-    bool due = pk_machine_next_deadline(s->machine) <= cluster_now(s);
+    bool due = pk_machine_next_deadline(s->machine) <= pk_epoch_now(&s->epoch);
     return due ? commit(s, &tick) : PICKET_OK;
 }
 
@@ -392,7 +335,8 @@ static enum picket_status run(struct pk_store *s, struct pk_command *c)
     if (status == PICKET_OK) {
         c->stamp_ms = 0; /* Q4: a read need not be in the journal */
         step(s, c, false);
-        s->scratch.list[0].since_ms = cluster_now(s); /* so that ages can be told */
+        s->scratch.list[0].since_ms =
+            pk_epoch_now(&s->epoch); /* so that ages can be told */
     }
     return status;
 }
@@ -477,8 +421,7 @@ static uint64_t next_change_ms(struct pk_store *s)
     uint64_t deadline =
         s->machine == NULL ? UINT64_MAX : pk_machine_next_deadline(s->machine);
     if (deadline != UINT64_MAX) {
-        at = s->epoch.at_ms +
-             (deadline > s->epoch.tau_ms ? deadline - s->epoch.tau_ms : 0);
+        at = pk_epoch_to_clock(&s->epoch, deadline);
     }
     pthread_mutex_unlock(&s->mutex);
     return at;
@@ -613,7 +556,7 @@ static enum picket_status open_at(const char *path, struct pk_store **out)
     memset(s, 0, sizeof *s);
     s->inotify_fd = -1;
     pthread_mutex_init(&s->mutex, NULL);
-    read_clock_id(s->clock_id);
+    s->ours = pk_epoch_begin(0);
     enum picket_status status = pk_journal_open(&s->journal, path);
     /* Nothing is made in a directory that isn't ours. */
     pk_wakeup_open(&s->wakeup, status == PICKET_OK ? s->journal.dir_fd : -1);
@@ -666,13 +609,9 @@ static void local_forked(struct pk_store *s)
 {
     pk_journal_forked(&s->journal);
     pk_wakeup_forked(&s->wakeup);
-    int *fds[] = {&s->timer_fd, &s->wake_fd, &s->inotify_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (*fds[i] >= 0) {
-            close(*fds[i]);
-            *fds[i] = -1;
-        }
-    }
+    pk_fd_close(&s->timer_fd);
+    pk_fd_close(&s->wake_fd);
+    pk_fd_close(&s->inotify_fd);
 }
 
 static void local_close(struct pk_store *s)

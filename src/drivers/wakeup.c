@@ -9,6 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "host/fd.h"
+
 void pk_wakeup_open(struct pk_wakeup *w, int state_dir_fd)
 {
     *w = (struct pk_wakeup){.dir_fd = -1, .ear = -1, .mouth = -1};
@@ -63,13 +65,9 @@ void pk_wakeup_listen(struct pk_wakeup *w, uint64_t lease)
 
 void pk_wakeup_forked(struct pk_wakeup *w)
 {
-    int *fds[] = {&w->ear, &w->mouth, &w->dir_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (*fds[i] >= 0) {
-            close(*fds[i]);
-            *fds[i] = -1;
-        }
-    }
+    pk_fd_close(&w->ear);
+    pk_fd_close(&w->mouth);
+    pk_fd_close(&w->dir_fd);
 }
 
 void pk_wakeup_close(struct pk_wakeup *w)
