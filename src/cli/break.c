@@ -133,7 +133,11 @@ const struct pk_cli_verb pk_cli_break = {
              "command under 'picket run' is ended, and the lock stays closed for the "
              "holder's\n"
              "lock-delay. Without --token the only holder's; with it nobody else's by "
-             "mistake.",
+             "mistake.\n"
+             "\n"
+             "A holder that can't be told, because it is stopped, runs on until its own "
+             "lease's\n"
+             "safe time is over. Only a fence keeps its writes out meanwhile.",
     .exits =
         "  0    broken\n"
         "  1    nothing to break: not held, or not with that token\n"
