@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The public API over the embedded default, with real files, threads and processes. */
-#include <dirent.h>
-#include <fcntl.h>
 #include <picket.h>
 #include <poll.h>
 #include <pthread.h>
@@ -9,38 +7,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "statedir.h"
 #include "tap.h"
 
-static char url[4200];
-static char dir[4096];
-
-/* A state directory of its own for each test; removed by the next one and at the end. */
-static void remove_dir(void)
-{
-    char command[4200];
-    if (dir[0] != '\0') {
-        snprintf(command, sizeof command, "rm -rf '%s'", dir);
-        CHECK(system(command) == 0);
-        dir[0] = '\0';
-    }
-}
+static char url[4300];
 
 static void fresh(void)
 {
-    remove_dir();
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/picket-test-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    CHECK(mkdtemp(dir) != NULL);
-    snprintf(url, sizeof url, "local:%s", dir);
-}
-
-__attribute__((destructor)) static void at_the_end(void)
-{
-    remove_dir();
+    dir_fresh();
+    snprintf(url, sizeof url, "local:%s", state);
 }
 
 static struct picket *open_client(uint32_t ttl_ms)
@@ -222,10 +200,8 @@ TEST(client__loss_needs_no_store)
     struct picket_lock *l;
     CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
     int fd = picket_loss_fd(l);
-    char path[4200];
-    snprintf(path, sizeof path, "%s/lock", dir);
     char command[8400];
-    snprintf(command, sizeof command, "exec flock '%s' sleep 3", path);
+    snprintf(command, sizeof command, "exec flock '%s' sleep 3", in_state("lock"));
     pid_t blocker = fork();
     if (blocker == 0) {
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
