@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/keeper.h"
+#include "host/clock.h"
 #include "statedir.h"
 #include "tap.h"
 
@@ -212,6 +215,75 @@ TEST(client__loss_needs_no_store)
     kill(blocker, SIGKILL);
     waitpid(blocker, NULL, 0);
     picket_close(p);
+}
+
+struct extension {
+    pthread_t thread;
+    struct picket *p;
+    enum picket_status status;
+};
+
+static void *extend(void *arg)
+{
+    struct extension *e = arg;
+    e->status = picket_extend(e->p, 0);
+    return NULL;
+}
+
+/* Takes the store away from everybody, as a stopped process would, until it is closed. */
+static int block_store(void)
+{
+    int fd = open(in_state("lock"), O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    return fd;
+}
+
+/* P5: a renewal that is answered after the safe time revives nothing, although the lease
+ * lives on at the store. */
+TEST(client__lost_is_final_even_if_renewed)
+{
+    fresh();
+    struct picket_options o = {.ttl_ms = 8000, .margin_ms = 6000};
+    struct extension e = {0};
+    struct picket_lock *l;
+    CHECK(picket_open(url, &o, &e.p) == PICKET_OK);
+    CHECK(picket_acquire(e.p, "db", NULL, &l) == PICKET_OK);
+    int loss = picket_loss_fd(l);
+    CHECK(!readable(loss, 1000)); /* so that the renewal, if it counted, would help */
+    int store = block_store();
+    CHECK(pthread_create(&e.thread, NULL, extend, &e) == 0);
+    CHECK(readable(loss, 20000));
+    CHECK(close(store) == 0);
+    pthread_join(e.thread, NULL);
+    CHECK(e.status == PICKET_LOST);
+    CHECK(picket_state(l) == PICKET_GONE);
+    CHECK(picket_checkpoint(l, 0) == PICKET_LOST);
+    picket_close(e.p);
+}
+
+/* P5: what is left counts from before the renewal was sent, not from its answer. */
+TEST(client__validity_counts_from_the_sending)
+{
+    fresh();
+    struct picket_options o = {.ttl_ms = 60000};
+    struct extension e = {0};
+    struct picket_lock *l;
+    CHECK(picket_open(url, &o, &e.p) == PICKET_OK);
+    CHECK(picket_acquire(e.p, "db", NULL, &l) == PICKET_OK);
+    bool before = false;
+    for (int attempt = 0; attempt < 10 && !before; attempt++) {
+        int store = block_store();
+        CHECK(pthread_create(&e.thread, NULL, extend, &e) == 0);
+        usleep(200000); /* usually enough for the thread to send; else once more */
+        uint64_t unblocked = pk_clock_ms();
+        CHECK(close(store) == 0);
+        pthread_join(e.thread, NULL);
+        CHECK(e.status == PICKET_OK);
+        uint64_t valid_ms = 60000 - pk_keeper_margin(60000, 0);
+        before = picket_safe_until_ms(l) - valid_ms < unblocked;
+    }
+    CHECK(before);
+    picket_close(e.p);
 }
 
 /* Renewals keep a lock for many times its TTL. */
