@@ -23,8 +23,10 @@ LAYERS = {
     "core": {"core"},
     "host": {"core", "host"},
     "client": {"core", "host", "client", "drivers", "public"},
-    "drivers": {"core", "host", "client", "drivers", "public"},
+    "drivers": {"core", "host", "proto", "client", "drivers", "public"},
+    "proto": {"core", "proto"},
     "raft": {"core", "host", "raft"},
+    "server": {"core", "host", "proto", "raft", "server"},
     "sim": {"core", "client", "sim", "public"},
     "cli": {"*"},
 }

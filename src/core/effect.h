@@ -58,6 +58,8 @@ struct pk_effect {
     uint64_t left_ms;   /* of the lease */
     uint64_t closed_ms; /* of the lock's delay after an unclean end */
     uint64_t since_ms;  /* cluster time of the grant or of queueing */
+    uint64_t renew_after_ms; /* reply to OPEN and RENEW: a server's wish; the machine
+                                has none */
     struct pk_bytes name, value, label;
     struct pk_bytes by;  /* who broke a lock */
     struct pk_bytes why; /* their reason; what BADARG found wrong; which LIMIT */

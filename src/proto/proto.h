@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The native protocol: machine commands and effects as RESP, both directions in one
+ * place, so that server and client can't disagree. docs/protocol.md is the same for
+ * people. Words of a request are positional first, then options by name in any order;
+ * names don't care for case.
+ *
+ *   LEASE OPEN ttl-ms [LABEL text] [REQUEST id]
+ *   LEASE RENEW lease [lease ...] [TTL ms]
+ *   LEASE CLOSE lease
+ *   LEASE SHOW lease [COUNT n] [TARGET request]
+ *   LOCK ACQUIRE lease name [MODE exclusive|shared|slot] [SLOTS n]
+ *        [AND name [MODE ...] [SLOTS n]] ...
+ *        [WAIT ms|forever] [MAXHOLD ms] [DELAY ms] [VALUE bytes] [REQUEST id]
+ *   LOCK TRY ...                    the same with WAIT 0
+ *   LOCK CANCEL lease target [REQUEST id]
+ *   LOCK RELEASE lease name token [REQUEST id]
+ *   LOCK VALUE lease name token value [REQUEST id]
+ *   LOCK BREAK name token [REASON text] [BY who] [REQUEST id]
+ *   LOCK SHOW name [COUNT n]
+ *   LOCK LIST [PREFIX text] [AFTER name] [COUNT n]
+ *   FENCE CLAIM resource token
+ *   FENCE CHECK resource token
+ *   FENCE SET resource token value [REQUEST id]
+ *   FENCE GET resource [TOKEN token]
+ *   ELECT CAMPAIGN lease name value [WAIT ms|forever] [REQUEST id]  = LOCK ACQUIRE
+ *   ELECT PROCLAIM lease name token value [REQUEST id]              = LOCK VALUE
+ *   ELECT RESIGN lease name token [REQUEST id]                      = LOCK RELEASE
+ *   ELECT LEADER name                                               = LOCK SHOW COUNT 1
+ *
+ * A reply that is OK or QUEUED is a map of those fields of the REPLY effect that are not
+ * zero or empty, after `status`; rows are under `rows`, an array of maps, each with
+ * `kind` (lock, hold, wait). RENEW of several leases answers an array of such maps (or
+ * errors). Any other status is an error:
+ *
+ *     -CODE sentence: field=value field=value ... row.field=value ...
+ *
+ * with the same fields; in values, bytes that are blank, control, '%' or '=' are
+ * %XX. An event is a push (RESP3) of three: "event", its kind, and the map of its
+ * fields. Field names are those of struct pk_effect (core/effect.h).
+ */
+#ifndef PICKET_PROTO_PROTO_H
+#define PICKET_PROTO_PROTO_H
+
+#include "core/command.h"
+#include "core/effect.h"
+#include "proto/resp.h"
+
+/* ---- requests ---- */
+
+/* Where a command's own bytes go that RESP does not have in this form (RENEW's ids). */
+struct pk_proto_scratch {
+    unsigned char leases[8 * PK_RENEW_MAX];
+};
+
+enum pk_proto_got {
+    PK_PROTO_COMMAND, /* a command for the machine */
+    PK_PROTO_OTHER,   /* not one of those above: maybe the server's own */
+    PK_PROTO_WRONG,   /* one of those, but wrong: *why */
+};
+
+/* Reads the words of a request. Strings borrow from `args`, ids from `scratch`. The
+ * command has been through pk_command_wrong(). */
+enum pk_proto_got pk_proto_read_command(const struct pk_bytes *args, uint32_t n,
+                                        struct pk_proto_scratch *scratch,
+                                        struct pk_command *out, const char **why);
+/* The request for a command (what a client sends). Not for TICK and KEY verbs. */
+void pk_proto_write_command(struct pk_resp_out *o, const struct pk_command *c);
+
+/* ---- replies and events ---- */
+
+/* The REPLY and ROWs among `effects` (others are passed over) as one RESP reply. */
+void pk_proto_write_reply(struct pk_resp_out *o, const struct pk_effects *effects);
+/* One event as a push. RESP3 only. */
+void pk_proto_write_event(struct pk_resp_out *o, const struct pk_effect *e);
+/* A push that says that events were missed. */
+void pk_proto_write_gap(struct pk_resp_out *o);
+
+enum pk_proto_answer {
+    PK_PROTO_REPLY,   /* effects: REPLY and ROWs */
+    PK_PROTO_EVENT,   /* effects: one event */
+    PK_PROTO_GAP,     /* events were missed */
+    PK_PROTO_REFUSED, /* an error that is no machine status, e.g. NOTLEADER: see `error` */
+    PK_PROTO_STRANGE, /* a reply that is none of ours (PONG, a plain map ...) */
+    PK_PROTO_BROKEN,  /* not understood: close the connection */
+};
+
+/* Reads one whole RESP value; appends to `effects`. `error` borrows the text of a
+ * REFUSED. */
+enum pk_proto_answer pk_proto_read_answer(struct pk_bytes whole, struct pk_effects *out,
+                                          struct pk_bytes *error);
+
+/* ---- errors that are not the machine's ---- */
+
+/*  X(code, outcome, sentence) : outcome is not done, done or unknown */
+#define PK_PROTO_ERRORS(X)                                                               \
+    X(ERR, "not done", "not a command, or not with these words")                         \
+    X(NOTLEADER, "not done", "ask the node named (host:port), or try again")             \
+    X(NOLEADER, "not done", "no leader at the moment; try again")                        \
+    X(NOSPACE, "not done", "the disk is full; nothing was changed")                      \
+    X(OVERLOAD, "not done", "too much at once; try again later")                         \
+    X(UNKNOWN, "unknown", "leadership was lost; it may or may not have been done")       \
+    X(NOPROTO, "not done", "this protocol version is not spoken")                        \
+    X(NOSCRIPT, "not done", "no script with this digest; send it with EVAL")             \
+    X(WRONGTYPE, "not done", "held as something that this command does not apply to")
+
+#endif

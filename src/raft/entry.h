@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The bytes of one log entry: all that one loop turn of a leader has to say.
+ *
+ *     head (PK_ENTRY_HEAD bytes, integers little endian)
+ *         magic and version (4)   kind (1)   flags (1)   zero (2)
+ *         origin (8)   batch (8)   index (8)   stamp (8)
+ *         digest_index (8)   digest (8)   count (8)
+ *     body
+ *         COMMANDS: `count` commands as core/command.h encodes them, stamp 0
+ *         RESTORE:  a piece of a backup;  ADOPT: nothing
+ *     zeros up to a multiple of 8, which the consensus library wants
+ *
+ * `index` is the place in the log that the entry had when it was proposed. A replica
+ * that has been there already skips it (guard G2 of guard.h says how that can happen).
+ * `digest` is the digest of the state right after the entry `digest_index`; a replica
+ * whose own was another has diverged and stops.
+ */
+#ifndef PICKET_RAFT_ENTRY_H
+#define PICKET_RAFT_ENTRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/bytes.h"
+
+enum { PK_ENTRY_HEAD = 64 };
+
+enum pk_entry_kind {
+    PK_ENTRY_COMMANDS = 1, /* none of them: a barrier */
+    PK_ENTRY_RESTORE = 2,  /* a piece of a backup, to be kept until ADOPT */
+    PK_ENTRY_ADOPT = 3,    /* the pieces become the state */
+};
+
+struct pk_entry {
+    enum pk_entry_kind kind;
+    bool mark;       /* take the digest of the state after this entry */
+    uint64_t origin; /* the run of the process that proposed it */
+    uint64_t batch;  /* which of its proposals, from 1 */
+    uint64_t index;
+    uint64_t stamp_ms;
+    uint64_t digest_index; /* 0: no digest to compare */
+    uint64_t digest;
+    uint64_t count; /* of commands; RESTORE: offset of this piece */
+    struct pk_bytes body;
+};
+
+/* The size of an entry whose body has `body` bytes, padding included. */
+size_t pk_entry_size(size_t body);
+/* Writes the head and the padding of an entry whose body already stands at
+ * out + PK_ENTRY_HEAD. */
+void pk_entry_seal(unsigned char *out, const struct pk_entry *e);
+/* False when the bytes are no entry. The body borrows from `in`, padding included. */
+bool pk_entry_open(const unsigned char *in, size_t len, struct pk_entry *e);
+
+#endif

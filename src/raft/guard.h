@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Guards around a raft_io: cures, from the outside, for what libraft 0.22.1 does wrong
+ * with snapshots.
+ *
+ *  G1  InstallSnapshot that arrives while a snapshot of our own is being written makes
+ *      the library follow a null pointer. We drop the message; the leader sends again.
+ *  G2  AppendEntries that ends before our commit index, with a higher leader_commit,
+ *      moves the commit index *back*; a snapshot taken then is labelled too low and
+ *      entries run twice. We clamp leader_commit. (The index inside each entry is the
+ *      second cure, see entry.h.)
+ *  G3  A leader labels a newer snapshot with the term of the older one, and the follower
+ *      is stuck for good. We remember the term of each snapshot that was loaded and put
+ *      it into the message.
+ *
+ * Works with any raft_io: the one on libuv and the simulator's. Guards can be switched
+ * off one by one, for the tests that show that each is needed.
+ */
+#ifndef PICKET_RAFT_GUARD_H
+#define PICKET_RAFT_GUARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct raft;
+struct raft_io;
+
+struct pk_guard;
+
+struct pk_guard_switches {
+    bool no_g1, no_g2, no_g3; /* zeroed: all guards on */
+};
+
+/* How often each guard had to step in. */
+struct pk_guard_counts {
+    uint64_t g1, g2, g3;
+};
+
+/* Replaces members of `io`, which must outlive the guard. Call before raft_init(), with
+ * the `raft` that will be made on it. */
+struct pk_guard *pk_guard_install(struct raft_io *io, struct raft *raft,
+                                  struct pk_guard_switches off);
+struct pk_guard_counts pk_guard_counts(const struct pk_guard *g);
+/* After raft_close has called back. */
+void pk_guard_free(struct pk_guard *g);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One replica: the lock machine behind the consensus library.
+ *
+ * Takes proposals (raft/entry.h), and runs every committed entry on its machine, in log
+ * order, the same on every node. It knows nothing of clients, time or loops: the
+ * embedder gives it a raft_io (raft/uvio.h, or the simulator's) and hooks. Deeper rules
+ * of the library's use are kept in here: one buffer per proposal, lengths in multiples
+ * of 8, guards, no callbacks of proposals (outcomes are told by the entries themselves).
+ *
+ * Threading: none. Hooks are called from inside calls of the library; they must not
+ * propose, close or free.
+ */
+#ifndef PICKET_RAFT_REPLICA_H
+#define PICKET_RAFT_REPLICA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/machine.h"
+#include "raft/entry.h"
+#include "raft/guard.h"
+
+struct raft_io;
+struct pk_replica;
+
+enum {
+    PK_MEMBERS_MAX = 16,
+    PK_ADDRESS_MAX = 128,           /* "name@host:port" with its NUL */
+    PK_ENTRY_MAX = 2 * 1024 * 1024, /* bytes of one entry; a larger body is refused */
+};
+
+enum pk_member_role { PK_MEMBER_VOTER, PK_MEMBER_STANDBY, PK_MEMBER_SPARE };
+
+struct pk_member {
+    uint64_t id;
+    char address[PK_ADDRESS_MAX];
+    enum pk_member_role role;
+};
+
+struct pk_replica_options {
+    uint64_t id;
+    const char *address;
+    uint64_t origin;       /* random: this run of this process */
+    uint32_t election_ms;  /* 0: 300; heartbeat is a tenth */
+    uint32_t threshold;    /* entries between snapshots; 0: 8192 */
+    uint32_t trailing;     /* entries kept behind a snapshot; 0: 8192 */
+    uint32_t seed;         /* of the library's own randomness; 0: leave it alone */
+    bool any_capacity;     /* the raft_io reports no disk capacity (simulator) */
+    struct pk_guard_switches guards_off;
+};
+
+/* One command of one entry has been run. */
+struct pk_step {
+    const struct pk_entry *entry;
+    uint64_t nth; /* of the entry's commands, from 0 */
+    const struct pk_command *command;
+    const struct pk_effects *effects;
+};
+
+struct pk_replica_hooks {
+    void *ctx;
+    void (*stepped)(void *ctx, const struct pk_step *s);
+    /* The whole entry has been run; `e->index` is its place in the log. */
+    void (*applied)(void *ctx, const struct pk_entry *e);
+    /* The state was replaced, by a leader's snapshot or by a restored backup: whoever
+     * watches has missed something, and the clock may have jumped. */
+    void (*replaced)(void *ctx);
+    /* This replica can't go on (it has diverged, or its log can't be read). Must not
+     * come back to the library: stop the process, or in the simulator this node. */
+    void (*broken)(void *ctx, const char *why);
+};
+
+/* Prepares a replica on `io`. NULL with a sentence in `why` (of `size`) on failure. */
+struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_options *o,
+                                  const struct pk_replica_hooks *hooks, char *why,
+                                  size_t size);
+/* The first configuration, the same on each first node; does nothing when there is
+ * already a log. Before start. NULL, or why not. */
+const char *pk_replica_bootstrap(struct pk_replica *r, const struct pk_member *members,
+                                 size_t n);
+/* Loads snapshot and log and begins to take part. NULL, or why not. */
+const char *pk_replica_start(struct pk_replica *r);
+/* Ends taking part; `closed` is called when the raft_io may be freed, then
+ * pk_replica_free. */
+void pk_replica_close(struct pk_replica *r, void (*closed)(void *ctx), void *ctx);
+void pk_replica_free(struct pk_replica *r);
+/* The process is gone (simulated crash): frees memory without talking to anybody. */
+void pk_replica_abandon(struct pk_replica *r);
+
+/* ---- what it knows ---- */
+
+struct pk_machine *pk_replica_machine(struct pk_replica *r);
+
+struct pk_standing {
+    bool leader; /* of `term`; says nothing about being up to date */
+    bool candidate;
+    uint64_t term;
+    uint64_t leader_id; /* 0: not known */
+    uint64_t last_index, commit_index, applied_index;
+    bool transferring; /* leadership is being handed over: proposals are refused */
+};
+struct pk_standing pk_replica_standing(struct pk_replica *r);
+/* The configuration in force; returns how many. `progress` (may be NULL): on a leader
+ * the index up to which each one's log is known to match, else 0. */
+size_t pk_replica_members(struct pk_replica *r, struct pk_member *out, uint64_t *progress);
+struct pk_guard_counts pk_replica_guard_counts(const struct pk_replica *r);
+
+/* ---- proposing ---- */
+
+enum pk_proposed {
+    PK_PROPOSED,    /* in the log of this leader; whether it commits, entries will tell */
+    PK_NOT_LEADER,  /* not done */
+    PK_NO_SPACE,    /* not done: a disk is full */
+    PK_NOT_TAKEN,   /* not done, for another reason */
+};
+
+/* Room for the body of a proposal; valid until the next call of propose or room. The
+ * bytes move when it grows, so ask before writing more. */
+unsigned char *pk_replica_room(struct pk_replica *r, size_t body);
+/* Proposes the body that stands in the room. Fills in the entry's index (and, when one
+ * is due, the digest to compare). */
+enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e, size_t body);
+
+/* ---- membership, leader only; one change at a time ---- */
+
+enum pk_change { PK_CHANGE_ADD, PK_CHANGE_STANDBY, PK_CHANGE_VOTER, PK_CHANGE_REMOVE };
+
+/* Begins a change; `done` is called once with NULL or why it failed. NULL, or at once
+ * why it can't begin. */
+const char *pk_replica_change(struct pk_replica *r, enum pk_change what, uint64_t id,
+                              const char *address,
+                              void (*done)(void *ctx, const char *wrong), void *ctx);
+/* Hands leadership to `id` (0: to whoever is best). NULL, or why not. */
+const char *pk_replica_transfer(struct pk_replica *r, uint64_t id);
+
+/* ---- backup ---- */
+
+/* The state as a backup; free with pk_door_resize(p, 0). */
+size_t pk_replica_backup(struct pk_replica *r, unsigned char **out);
+/* NULL when the bytes are a backup that ADOPT could take, else what is wrong. */
+const char *pk_backup_wrong(const unsigned char *in, size_t len);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connections between nodes, for libraft's libuv backend: a raft_uv_transport of our
+ * own.
+ *
+ * The dialler says who it is and whom it wants (handshake.h); the other side answers
+ * with its own identity or with a refusal in words. Strangers, other clusters, wrong
+ * nodes, wiped nodes and other versions are refused before a byte of theirs reaches
+ * libraft. Connects are bounded in time, dead links are noticed within a second
+ * (TCP_USER_TIMEOUT), small messages go out at once (TCP_NODELAY), and messages that
+ * claim to be larger than PK_FRAME_MAX end the connection before memory is taken.
+ */
+#ifndef PICKET_RAFT_TRANSPORT_H
+#define PICKET_RAFT_TRANSPORT_H
+
+#include "raft/uvio.h"
+
+struct raft_uv_transport;
+struct pk_transport;
+
+enum {
+    PK_HANDSHAKE_MS = 1000,    /* from connect or accept to the end of the handshake */
+    PK_PEER_SILENCE_MS = 1000, /* TCP_USER_TIMEOUT */
+    PK_STRANGERS_MAX = 64,     /* connections that have not said who they are yet */
+};
+
+struct pk_transport *pk_transport_new(const struct pk_uvio_options *o);
+struct raft_uv_transport *pk_transport_raft(struct pk_transport *t);
+/* Listens at once, so that a taken port is an error at start. NULL, or a sentence. */
+const char *pk_transport_bind(struct pk_transport *t);
+uint16_t pk_transport_port(const struct pk_transport *t);
+/* After libraft has closed it. */
+void pk_transport_free(struct pk_transport *t);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The raft_io of a real node: libraft's files in DIR/raft, and our own connections
+ * between nodes (transport.h), on a libuv loop.
+ *
+ * Auto-recovery of the library is off: it would start "fine" after dropping a damaged
+ * segment, with acknowledged entries gone. With it off, start fails and says so (P3).
+ */
+#ifndef PICKET_RAFT_UVIO_H
+#define PICKET_RAFT_UVIO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "raft/identity.h"
+
+struct uv_loop_s;
+struct raft_io;
+struct pk_uvio;
+
+struct pk_uvio_options {
+    struct uv_loop_s *loop;
+    const char *dir;    /* the node's data directory */
+    const char *listen; /* HOST:PORT for other nodes; port 0: any */
+    const struct pk_identity *self;
+    const char *client, *http; /* what others are told; "" or NULL: nothing */
+    struct pk_peers *peers;
+    uint32_t election_ms; /* connect timeout and retries are derived from it */
+    /* Told when a peer is refused or refuses us, once per reason and peer. May be NULL.
+     */
+    void (*refused)(void *ctx, const char *peer, const char *why);
+    void *ctx;
+};
+
+/* NULL with a sentence in `why`. Handles on the loop that must run after the library's
+ * own (prepare, check) are to be started before the replica is. */
+struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t size);
+struct raft_io *pk_uvio_io(struct pk_uvio *u);
+/* After pk_replica_new on it and before pk_replica_start: settings that the library
+ * would overwrite earlier. */
+void pk_uvio_tune(struct pk_uvio *u);
+/* The port it listens on. */
+uint16_t pk_uvio_port(const struct pk_uvio *u);
+/* After pk_replica_close has called back. */
+void pk_uvio_free(struct pk_uvio *u);
+
+#endif

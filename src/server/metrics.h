@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the server counts, and its text for Prometheus.
+ *
+ * Fed from two sides: events of the machine (so that every node counts the same), and
+ * what only this node knows (connections, batches, fsync). Locks are labelled by the
+ * longest configured name prefix, never by their name: the number of series is bounded
+ * by the configuration. Counting allocates nothing.
+ */
+#ifndef PICKET_SERVER_METRICS_H
+#define PICKET_SERVER_METRICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/effect.h"
+#include "core/machine.h"
+#include "proto/resp.h"
+#include "server/turn.h"
+
+struct pk_metrics;
+
+/* `prefixes`: of lock names, e.g. "jobs/"; what fits none is labelled "". At most 64. */
+struct pk_metrics *pk_metrics_new(const char *const *prefixes, size_t n);
+void pk_metrics_free(struct pk_metrics *m);
+
+/* All effects of one step, at cluster time `clock_ms`. */
+void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e, uint64_t clock_ms);
+
+enum pk_gauge { PK_GAUGE_CONNECTIONS, PK_GAUGE_WATCHERS, PK_GAUGE_RELAYS, PK_GAUGES };
+enum pk_counter {
+    PK_COUNT_REQUESTS,
+    PK_COUNT_BAD_REQUESTS,
+    PK_COUNT_CONNECTIONS_REFUSED,
+    PK_COUNT_SLOW_CLOSED,
+    PK_COUNT_UNKNOWN_OUTCOMES,
+    PK_COUNT_NOSPACE,
+    PK_COUNT_GAPS,
+    PK_COUNTERS
+};
+enum pk_timing {
+    PK_TIME_COMMIT, /* from proposing an entry to having applied it, in seconds */
+    PK_TIMINGS
+};
+
+void pk_metrics_gauge(struct pk_metrics *m, enum pk_gauge g, int64_t by);
+void pk_metrics_count(struct pk_metrics *m, enum pk_counter c, uint64_t by);
+void pk_metrics_time(struct pk_metrics *m, enum pk_timing t, uint64_t us);
+void pk_metrics_batch(struct pk_metrics *m, uint64_t commands);
+
+/* What is asked at the moment of writing. */
+struct pk_metrics_now {
+    const char *node;
+    struct pk_standing standing;
+    bool serving;
+    struct pk_turn_counts turn;
+    struct pk_guard_counts guards;
+    struct pk_stats stats; /* of the machine */
+    uint64_t clock_ms, last_token;
+    uint64_t log_dropped;
+};
+/* Appends the text (Prometheus exposition format 0.0.4). */
+void pk_metrics_write(const struct pk_metrics *m, const struct pk_metrics_now *now,
+                      struct pk_resp_out *out);
+
+#endif

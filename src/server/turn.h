@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Admission: the turns of a node.
+ *
+ * All commands that arrive in one turn of the loop become one log entry; so do the
+ * reads, which thereby see everything acknowledged before them. A turn stamps the entry
+ * with cluster time (reign.h), proposes a TICK by itself when something is due, and
+ * answers each command when its entry has been applied. It serves only from the moment
+ * an entry of its own term has been applied; when leadership is lost, everything pending
+ * is answered "unknown", because it may still commit.
+ *
+ * Knows no sockets and no loop: the server (libuv) and the simulator drive the same
+ * code. Time comes in as milliseconds of the node's own steady clock.
+ */
+#ifndef PICKET_SERVER_TURN_H
+#define PICKET_SERVER_TURN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "raft/replica.h"
+#include "server/reign.h"
+
+struct pk_turn;
+
+/* Who asked, in the embedder's own terms. */
+struct pk_ticket {
+    uint64_t who;  /* e.g. connection and its generation */
+    uint64_t what; /* e.g. how to answer */
+};
+
+enum pk_refusal {
+    PK_REFUSED_NOT_LEADER, /* not done */
+    PK_REFUSED_NO_SPACE,   /* not done: the disk is full */
+    PK_REFUSED_UNKNOWN,    /* it may or may not happen yet */
+};
+
+struct pk_turn_hooks {
+    void *ctx;
+    /* The command was run: effects begin with its REPLY (after events of time passing;
+     * find it by kind). Borrowed for the call. */
+    void (*answer)(void *ctx, struct pk_ticket t, const struct pk_command *c,
+                   const struct pk_effects *e);
+    void (*refuse)(void *ctx, struct pk_ticket t, enum pk_refusal why);
+    /* All effects of every step on this node, ours or not: the watch stream. Called
+     * after answer, so that a reply goes out before what it caused. */
+    void (*events)(void *ctx, const struct pk_effects *e);
+    /* The state was replaced: watchers have a gap. */
+    void (*gap)(void *ctx);
+    /* Serving began or ended, or another leader is known. */
+    void (*standing)(void *ctx, bool serving, uint64_t leader_id);
+    void (*broken)(void *ctx, const char *why);
+};
+
+struct pk_turn_options {
+    uint64_t origin;      /* the same as the replica's */
+    uint32_t election_ms; /* 0: 300 */
+    uint32_t digest_every; /* entries between digests in the log; 0: 8192 */
+    uint32_t in_flight;   /* entries proposed and not yet applied; 0: the default */
+    uint32_t batch_bytes; /* of one entry's commands; 0: 1 MiB */
+};
+
+struct pk_turn_counts {
+    uint64_t entries, commands, ticks, unknown, refused;
+    uint64_t reigns;
+    uint64_t leaderless_ms; /* own time without a known leader, summed */
+    uint64_t left_out_ms;   /* of pauses, see reign.h */
+};
+
+struct pk_turn *pk_turn_new(const struct pk_turn_options *o,
+                            const struct pk_turn_hooks *hooks);
+/* The hooks to make the replica with, and then the replica itself. */
+struct pk_replica_hooks pk_turn_replica_hooks(struct pk_turn *t);
+void pk_turn_attach(struct pk_turn *t, struct pk_replica *r);
+void pk_turn_free(struct pk_turn *t);
+
+/* Commands are taken in only while serving. */
+bool pk_turn_serving(const struct pk_turn *t);
+/* Takes the command into the present turn. False: not serving, or this turn is full;
+ * nothing happened, offer it again in a later turn. */
+bool pk_turn_add(struct pk_turn *t, const struct pk_command *c, struct pk_ticket ticket);
+/* Pieces of a backup to be restored, and the final adoption; answered like commands
+ * (`c` NULL, one REPLY with OK or BADARG). */
+bool pk_turn_add_restore(struct pk_turn *t, struct pk_bytes piece, uint64_t offset,
+                         struct pk_ticket ticket);
+bool pk_turn_add_adopt(struct pk_turn *t, struct pk_ticket ticket);
+
+/* Ends the turn: looks at the standing, stamps and proposes. Call it after all input of
+ * a loop turn, and again when the library may have done something. */
+void pk_turn_end(struct pk_turn *t, uint64_t now_ms);
+/* The own time at which pk_turn_end wants to be called at the latest, for the next
+ * deadline of the machine; UINT64_MAX: no wish. */
+uint64_t pk_turn_next_ms(const struct pk_turn *t);
+
+/* Commands taken in and not yet answered. */
+uint64_t pk_turn_pending(const struct pk_turn *t);
+/* No more commands from now on: leadership is handed over, or the node stops. What has
+ * been taken in is still answered. */
+void pk_turn_drain(struct pk_turn *t);
+struct pk_turn_counts pk_turn_counts(const struct pk_turn *t);
+
+#endif
