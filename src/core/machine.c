@@ -397,6 +397,11 @@ uint64_t pk_machine_last_token(const struct pk_machine *m)
     return m->last_token;
 }
 
+struct pk_limits pk_machine_limits(const struct pk_machine *m)
+{
+    return m->limits;
+}
+
 struct pk_stats pk_machine_stats(const struct pk_machine *m)
 {
     return m->stats;

@@ -42,6 +42,7 @@ struct pk_stats {
     uint64_t leases, locks, holds, waits, fences, stored_bytes;
 };
 struct pk_stats pk_machine_stats(const struct pk_machine *m);
+struct pk_limits pk_machine_limits(const struct pk_machine *m);
 
 /* Where the acquire (lease, request) stands now; the request must not be 0. */
 enum pk_claim_state { PK_CLAIM_NONE, PK_CLAIM_WAITING, PK_CLAIM_HELD };
