@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Re-derives the inequalities I1 to I9 of README.md from the state alone. */
+/* Re-derives the inequalities I1 to I10 of README.md from the state alone. */
 #include "core/door.h"
 #include "core/state.h"
 
@@ -104,6 +104,21 @@ static const char *check_claim(const struct pk_machine *m, const struct pk_lease
     return NULL;
 }
 
+/* I10 for a keyed lease whose claims are sound and counted. */
+static const char *check_key(const struct pk_lease *l)
+{
+    DEMAND(l->n_holds == 1 && l->n_waits == 0,
+           "I10: a keyed lease without its key alone");
+    DEMAND(l->opened_by == 0, "I10: a keyed lease that a request opened");
+    const struct pk_claim *c = PK_OWNER(pk_tree_first(&l->claims), struct pk_claim, node);
+    DEMAND(c->n_parts == 1 && c->parts[0].mode == PK_EXCLUSIVE,
+           "I10: a key is not one exclusive lock");
+    DEMAND(c->request == 0 && c->max_hold_ms == 0 && c->lock_delay_ms == 0 &&
+               c->place == 0,
+           "I10: a key is not a plain hold");
+    return NULL;
+}
+
 static const char *check_lease(const struct pk_machine *m, const struct pk_lease *l,
                                struct census *seen)
 {
@@ -136,7 +151,7 @@ static const char *check_lease(const struct pk_machine *m, const struct pk_lease
     DEMAND(l->n_holds == seen->stats.holds - holds &&
                l->n_waits == seen->stats.waits - waits,
            "I7: a lease's counts");
-    return NULL;
+    return l->keyed ? check_key(l) : NULL;
 }
 
 /* ---- locks ---- */

@@ -87,6 +87,7 @@ static const struct integer_field {
     {PK_F_MAX_HOLD, offsetof(struct pk_command, max_hold_ms)},
     {PK_F_LOCK_DELAY, offsetof(struct pk_command, lock_delay_ms)},
     {PK_F_COUNT, offsetof(struct pk_command, count)},
+    {PK_F_FLAGS, offsetof(struct pk_command, flags)},
 };
 
 static const struct string_field {
@@ -200,7 +201,7 @@ const char *pk_name_wrong(struct pk_bytes name)
     return pk_utf8_printable(name, false) ? NULL : "the name is not printable UTF-8 text";
 }
 
-static const char *parts_wrong(const struct pk_command *c)
+static const char *parts_wrong(const struct pk_command *c, uint32_t fields)
 {
     if (c->n_parts == 0 || c->n_parts > PK_SET_MAX) {
         return "a set must name 1 to 16 locks";
@@ -218,6 +219,9 @@ static const char *parts_wrong(const struct pk_command *c)
                                : p->slots != 0) {
             return "slots must be 1 to 1000000, and only for a semaphore";
         }
+        if ((fields & PK_F_EXCLUSIVE) && p->mode != PK_EXCLUSIVE) {
+            return "a key is always exclusive";
+        }
         for (uint32_t j = 0; j < i; j++) {
             if (pk_bytes_equal(p->name, c->parts[j].name)) {
                 return "a set names the same lock twice";
@@ -230,8 +234,9 @@ static const char *parts_wrong(const struct pk_command *c)
 static const char *times_wrong(const struct pk_command *c, uint32_t fields)
 {
     bool keeps_ttl = c->verb == PK_LEASE_RENEW && c->ttl_ms == 0;
+    bool adds = (fields & PK_F_FLAGS) && (c->flags & PK_KEY_ADD); /* K4 has more to say */
     if ((fields & PK_F_TTL) && !keeps_ttl &&
-        (c->ttl_ms < PK_TTL_MIN_MS || c->ttl_ms > PK_TTL_MAX_MS)) {
+        ((c->ttl_ms < PK_TTL_MIN_MS && !adds) || c->ttl_ms > PK_TTL_MAX_MS)) {
         return "the TTL must be between 50 ms and 24 h";
     }
     if (c->wait_ms > PK_WAIT_MAX_MS && c->wait_ms != PK_WAIT_FOREVER) {
@@ -271,6 +276,27 @@ static const char *texts_wrong(const struct pk_command *c, uint32_t fields)
     return c->value.len > PK_VALUE_CEILING ? "the value is longer than 1 MiB" : NULL;
 }
 
+static const char *numbers_wrong(const struct pk_command *c, uint32_t fields)
+{
+    bool no_token = c->token == 0 && (fields & PK_F_OPTIONAL_TOKEN);
+    if ((fields & PK_F_TOKEN) && !no_token &&
+        (c->token == 0 || c->token > PK_TOKEN_MAX)) {
+        return "a token must be a number from 1 to 9007199254740991";
+    }
+    if ((fields & PK_F_COUNT) && (c->count == 0 || c->count > PK_PAGE_MAX)) {
+        return "the number of rows must be 1 to 1000";
+    }
+    bool needs_target = (fields & PK_F_TARGET) && !(fields & PK_F_OPTIONAL_TARGET);
+    if (needs_target && c->target == 0) {
+        return "the request to cancel must not be 0";
+    }
+    if (needs_target && c->target == c->request) {
+        return "a cancel needs a request id of its own";
+    }
+    uint64_t known = PK_KEY_ANY | (c->verb == PK_KEY_KEEP ? PK_KEY_ADD : 0);
+    return (fields & PK_F_FLAGS) && (c->flags & ~known) ? "unknown flags" : NULL;
+}
+
 const char *pk_command_wrong(const struct pk_command *c)
 {
     if (c->verb >= PK_VERB_COUNT) {
@@ -285,27 +311,16 @@ const char *pk_command_wrong(const struct pk_command *c)
         wrong = times_wrong(c, fields);
     }
     if (wrong == NULL && (fields & PK_F_PARTS)) {
-        wrong = parts_wrong(c);
+        wrong = parts_wrong(c, fields);
     }
     if (wrong == NULL && (fields & PK_F_LIMITS)) {
         wrong = pk_limits_wrong(&c->limits);
     }
+    if (wrong == NULL) {
+        wrong = numbers_wrong(c, fields);
+    }
     if (wrong != NULL) {
         return wrong;
-    }
-    bool no_token = c->token == 0 && (fields & PK_F_OPTIONAL_TOKEN);
-    if ((fields & PK_F_TOKEN) && !no_token &&
-        (c->token == 0 || c->token > PK_TOKEN_MAX)) {
-        return "a token must be a number from 1 to 9007199254740991";
-    }
-    if ((fields & PK_F_COUNT) && (c->count == 0 || c->count > PK_PAGE_MAX)) {
-        return "the number of rows must be 1 to 1000";
-    }
-    if ((fields & PK_F_TARGET) && c->target == 0) {
-        return "the request to cancel must not be 0";
-    }
-    if ((fields & PK_F_TARGET) && c->target == c->request) {
-        return "a cancel needs a request id of its own";
     }
     if ((fields & PK_F_LEASES) && (c->n_leases == 0 || c->n_leases > PK_RENEW_MAX)) {
         return "a renewal must name 1 to 4096 leases";

@@ -8,7 +8,8 @@
  * Bytes, in order; integers are varints, strings a length and bytes (wire.h):
  *
  *     verb (1 byte)  stamp  principal
- *     those of lease request target token ttl wait max_hold lock_delay count it has
+ *     those of lease request target token ttl wait max_hold lock_delay count flags it
+ *     has
  *     those of name label value reason cursor it has
  *     PARTS:  count, then per lock: name  mode (1 byte)  slots
  *     LEASES: count, then ids of 8 bytes each, little endian
@@ -53,21 +54,31 @@ enum pk_field {
     PK_F_CURSOR = 1 << 14,
     PK_F_LEASES = 1 << 15,
     PK_F_LIMITS = 1 << 16,
+    PK_F_FLAGS = 1 << 17,
     /* Not fields, but what else the table says of a verb. */
-    PK_F_PREFIX = 1 << 17, /* NAME is a prefix and may be empty */
-    PK_F_READ = 1 << 18,   /* changes nothing but the clock */
-    PK_F_OPTIONAL_TOKEN = 1 << 19,
+    PK_F_PREFIX = 1 << 18, /* NAME is a prefix and may be empty */
+    PK_F_READ = 1 << 19,   /* changes nothing but the clock */
+    PK_F_OPTIONAL_TOKEN = 1 << 20,
+    PK_F_OPTIONAL_TARGET = 1 << 21,
+    PK_F_EXCLUSIVE = 1 << 22, /* PARTS are keys: each exclusive */
+};
+
+/* What `flags` can say to KEY KEEP and KEY DROP. */
+enum pk_key_flag {
+    PK_KEY_ANY = 1, /* whatever the key's value is */
+    PK_KEY_ADD = 2, /* KEEP: the TTL counts from the present deadline */
 };
 
 /*  X(verb, wire name, fields) */
 #define PK_VERBS(X)                                                                      \
     X(TICK, "TICK", 0)                                                                   \
     X(CONFIGURE, "CONFIGURE", PK_F_REQUEST | PK_F_LIMITS)                                \
-    X(LEAP, "LEAP", PK_F_REQUEST)                                                        \
+    X(LEAP, "LEAP", PK_F_REQUEST | PK_F_TOKEN | PK_F_OPTIONAL_TOKEN)                     \
     X(LEASE_OPEN, "LEASE OPEN", PK_F_REQUEST | PK_F_TTL | PK_F_LABEL)                    \
     X(LEASE_RENEW, "LEASE RENEW", PK_F_LEASES | PK_F_TTL)                                \
     X(LEASE_CLOSE, "LEASE CLOSE", PK_F_LEASE)                                            \
-    X(LEASE_SHOW, "LEASE SHOW", PK_F_LEASE | PK_F_COUNT | PK_F_READ)                     \
+    X(LEASE_SHOW, "LEASE SHOW",                                                          \
+      PK_F_LEASE | PK_F_TARGET | PK_F_OPTIONAL_TARGET | PK_F_COUNT | PK_F_READ)          \
     X(LOCK_ACQUIRE, "LOCK ACQUIRE",                                                      \
       PK_F_LEASE | PK_F_REQUEST | PK_F_PARTS | PK_F_WAIT | PK_F_MAX_HOLD |               \
           PK_F_LOCK_DELAY | PK_F_VALUE)                                                  \
@@ -82,7 +93,12 @@ enum pk_field {
     X(FENCE_CLAIM, "FENCE CLAIM", PK_F_NAME | PK_F_TOKEN)                                \
     X(FENCE_CHECK, "FENCE CHECK", PK_F_NAME | PK_F_TOKEN | PK_F_READ)                    \
     X(FENCE_SET, "FENCE SET", PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_VALUE)        \
-    X(FENCE_GET, "FENCE GET", PK_F_NAME | PK_F_TOKEN | PK_F_OPTIONAL_TOKEN)
+    X(FENCE_GET, "FENCE GET", PK_F_NAME | PK_F_TOKEN | PK_F_OPTIONAL_TOKEN)              \
+    X(KEY_TAKE, "KEY TAKE",                                                              \
+      PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_TTL | PK_F_LABEL)                  \
+    X(KEY_KEEP, "KEY KEEP",                                                              \
+      PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_TTL | PK_F_FLAGS)                  \
+    X(KEY_DROP, "KEY DROP", PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_FLAGS)
 
 enum pk_verb {
 #define X(verb, name, fields) PK_##verb,
@@ -107,16 +123,17 @@ struct pk_command {
     struct pk_bytes principal; /* who asks, as the transport knows them; may be empty */
     uint64_t lease;
     uint64_t request;     /* client-made id; 0: not repeatable, every arrival is new */
-    uint64_t target;      /* CANCEL: the request id of the acquire meant */
+    uint64_t target;      /* the request id of the acquire meant; SHOW: 0 for all */
     struct pk_bytes name; /* lock or resource; LIST: prefix */
     struct pk_part parts[PK_SET_MAX];
     uint32_t n_parts;
-    uint64_t token;
+    uint64_t token;       /* LEAP: the highest known elsewhere, 0: none */
     uint64_t ttl_ms;      /* RENEW: 0 keeps the lease's TTL */
     uint64_t wait_ms;     /* 0: try; PK_WAIT_FOREVER; else a bound in cluster time */
     uint64_t max_hold_ms; /* 0: none */
     uint64_t lock_delay_ms;
     uint64_t count; /* rows wanted, 1..PK_PAGE_MAX */
+    uint64_t flags; /* mask of enum pk_key_flag */
     struct pk_bytes label;
     struct pk_bytes value;
     struct pk_bytes reason;

@@ -104,6 +104,23 @@ static bool reopened(struct pk_machine *m, const struct pk_command *c)
     return true;
 }
 
+struct pk_lease *pk_lease_begin(struct pk_machine *m, const struct pk_command *c,
+                                bool keyed)
+{
+    struct pk_lease *l = pk_zeroed(sizeof *l);
+    l->id = m->next_lease++;
+    l->ttl_ms = c->ttl_ms;
+    l->opened_by = c->request;
+    l->label = pk_blob_new(m, c->label);
+    l->keyed = keyed;
+    bool joined = pk_lease_join(m, l);
+    PK_ASSERT(joined);
+    pk_timer_arm(m, &l->timer, m->clock + l->ttl_ms);
+    pk_event(m, (struct pk_effect){
+                    .kind = PK_EV_LEASE_OPENED, .lease = l->id, .label = c->label});
+    return l;
+}
+
 void pk_lease_open(struct pk_machine *m, const struct pk_command *c)
 {
     if (reopened(m, c)) {
@@ -121,19 +138,17 @@ void pk_lease_open(struct pk_machine *m, const struct pk_command *c)
         pk_reply_limit(m, c, "stored_bytes");
         return;
     }
-    struct pk_lease *l = pk_zeroed(sizeof *l);
-    l->id = m->next_lease++;
-    l->ttl_ms = c->ttl_ms;
-    l->opened_by = c->request;
-    l->label = pk_blob_new(m, c->label);
-    bool joined = pk_lease_join(m, l);
-    PK_ASSERT(joined);
-    pk_timer_arm(m, &l->timer, m->clock + l->ttl_ms);
     struct pk_effect *e = pk_reply(m, c, PK_OK);
-    e->lease = l->id;
-    e->left_ms = l->ttl_ms;
-    pk_event(m, (struct pk_effect){
-                    .kind = PK_EV_LEASE_OPENED, .lease = l->id, .label = c->label});
+    e->lease = m->next_lease;
+    e->left_ms = c->ttl_ms;
+    pk_lease_begin(m, c, false);
+}
+
+void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
+{
+    l->ttl_ms = ttl_ms;
+    pk_timer_disarm(m, &l->timer);
+    pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
 }
 
 void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
@@ -145,11 +160,7 @@ void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
             reply_gone(m, c, id, l);
             continue;
         }
-        if (c->ttl_ms != 0) {
-            l->ttl_ms = c->ttl_ms;
-        }
-        pk_timer_disarm(m, &l->timer);
-        pk_timer_arm(m, &l->timer, m->clock + l->ttl_ms);
+        pk_lease_extend(m, l, c->ttl_ms != 0 ? c->ttl_ms : l->ttl_ms);
         struct pk_effect *e = pk_reply(m, c, PK_OK);
         e->lease = id;
         e->left_ms = l->ttl_ms;
@@ -166,8 +177,18 @@ void pk_lease_close(struct pk_machine *m, const struct pk_command *c)
     l = pk_lease_alive(m, c);
     if (l != NULL) {
         pk_reply(m, c, PK_OK);
-        pk_lease_end(m, l, PK_END_CLOSED);
+        pk_lease_end(m, l, &(struct pk_ending){.why = PK_END_CLOSED});
     }
+}
+
+/* Rows of one claim, at most `left` of them; returns how many may follow. */
+static uint64_t show_claim(struct pk_machine *m, const struct pk_claim *claim,
+                           uint64_t left)
+{
+    for (uint32_t i = 0; i < claim->n_parts && left > 0; i++, left--) {
+        pk_claim_row(m, &claim->parts[i], claim->place);
+    }
+    return left;
 }
 
 void pk_lease_show(struct pk_machine *m, const struct pk_command *c)
@@ -185,15 +206,17 @@ void pk_lease_show(struct pk_machine *m, const struct pk_command *c)
                           .waiters = l->n_waits,
                           .label = pk_blob_bytes(l->label)};
     pk_effects_add(m->out, &e);
-    uint64_t rows = 0;
-    for (struct pk_node *n = pk_tree_first(&l->claims); n != NULL; n = pk_tree_next(n)) {
-        const struct pk_claim *claim = PK_OWNER(n, struct pk_claim, node);
-        for (uint32_t i = 0; i < claim->n_parts; i++) {
-            if (rows++ == c->count) {
-                return;
-            }
-            pk_claim_row(m, &claim->parts[i], claim->place);
+    uint64_t left = c->count;
+    if (c->target != 0) {
+        const struct pk_claim *claim = pk_lease_claim(l, c->target);
+        if (claim != NULL) {
+            show_claim(m, claim, left);
         }
+        return;
+    }
+    for (struct pk_node *n = pk_tree_first(&l->claims); n != NULL && left > 0;
+         n = pk_tree_next(n)) {
+        left = show_claim(m, PK_OWNER(n, struct pk_claim, node), left);
     }
 }
 
@@ -244,21 +267,21 @@ static void forget_oldest(struct pk_machine *m)
     }
 }
 
-void pk_lease_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why)
+void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e)
 {
-    PK_ASSERT(l->end == PK_END_NONE && why != PK_END_NONE);
+    PK_ASSERT(l->end == PK_END_NONE && e->why != PK_END_NONE);
     pk_timer_disarm(m, &l->timer);
-    l->end = why;
+    l->end = e->why;
     m->stats.leases--;
-    pk_event(m,
-             (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = why});
+    pk_event(
+        m, (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = e->why});
     struct pk_node *n;
     while ((n = pk_tree_first(&l->claims)) != NULL) {
-        struct pk_claim *c = PK_OWNER(n, struct pk_claim, node);
-        pk_claim_end(m, c, &(struct pk_ending){.why = why});
+        pk_claim_end(m, PK_OWNER(n, struct pk_claim, node), e);
     }
     pk_blob_free(m, l->label);
     l->label = NULL;
+    l->keyed = false; /* nothing asks this of the dead, and no snapshot keeps it */
     pk_replies_free(&l->replies);
     pk_lease_append_ended(m, l);
     forget_oldest(m);

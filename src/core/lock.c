@@ -90,8 +90,7 @@ static uint64_t closed_ms(const struct pk_machine *m, const struct pk_lock *l)
     return l->closed == NULL ? 0 : l->closed->at - m->clock;
 }
 
-/* The hold with the lowest token: the one that has been there longest. */
-static struct pk_claim_part *oldest_hold(const struct pk_lock *l)
+struct pk_claim_part *pk_lock_oldest_hold(const struct pk_lock *l)
 {
     struct pk_node *n = pk_tree_first(&l->holds);
     return n == NULL ? NULL : part_at(n);
@@ -210,7 +209,8 @@ static bool compatible(const struct pk_lock *l, enum pk_mode mode)
     if (mode == PK_SLOT) {
         return l->n_holds < l->slots;
     }
-    return l->n_holds == 0 || (mode == PK_SHARED && oldest_hold(l)->mode == PK_SHARED);
+    return l->n_holds == 0 ||
+           (mode == PK_SHARED && pk_lock_oldest_hold(l)->mode == PK_SHARED);
 }
 
 /* G2 for a claim that waits. */
@@ -240,9 +240,7 @@ static void touch(struct pk_machine *m, struct pk_lock *l)
     m->touched[m->n_touched++] = l;
 }
 
-/* G6: check, grant and token are one act. The claim is in its lease; its parts are in no
- * tree. */
-static void grant(struct pk_machine *m, struct pk_claim *c)
+void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
 {
     PK_ASSERT(c->token == 0 && c->lease->end == PK_END_NONE);
     PK_ASSERT(m->last_token < PK_TOKEN_MAX);
@@ -275,7 +273,7 @@ static void settle(struct pk_machine *m, struct pk_lock *l)
         for (uint32_t i = 0; i < c->n_parts; i++) {
             unlink_part(&c->parts[i]);
         }
-        grant(m, c);
+        pk_claim_grant(m, c);
         head = pk_tree_first(&l->queue);
     }
     if (l->n_holds == 0 && l->n_waits == 0) {
@@ -300,17 +298,9 @@ void pk_locks_settle(struct pk_machine *m)
 
 /* ---- acquire ---- */
 
-/* An acquire on its way; its locks are looked up once. */
-struct attempt {
-    const struct pk_command *c;
-    struct pk_lease *lease;
-    struct pk_lock *locks[PK_SET_MAX]; /* NULL: there is no such lock now */
-    uint32_t blocked; /* the first part that can't be granted now; n_parts: none */
-};
-
 /* True when part `i` can be granted now. A lock that nobody claims (closed, or it would
  * not be there) takes any kind. */
-static bool grantable(const struct attempt *a, uint32_t i)
+static bool grantable(const struct pk_attempt *a, uint32_t i)
 {
     const struct pk_lock *l = a->locks[i];
     if (l == NULL) {
@@ -321,10 +311,11 @@ static bool grantable(const struct attempt *a, uint32_t i)
                    : l->closed == NULL;
 }
 
-static struct attempt look_up(const struct pk_machine *m, const struct pk_command *c,
-                              struct pk_lease *lease)
+struct pk_attempt pk_attempt_begin(const struct pk_machine *m, const struct pk_command *c,
+                                   struct pk_lease *lease)
 {
-    struct attempt a = {.c = c, .lease = lease, .blocked = c->n_parts};
+    struct pk_attempt a = {.c = c, .lease = lease, .blocked = c->n_parts};
+    a.claims = lease == NULL ? c->n_parts : 1;
     for (uint32_t i = 0; i < c->n_parts; i++) {
         a.locks[i] = pk_lock_find(m, c->parts[i].name);
         if (a.blocked == c->n_parts && !grantable(&a, i)) {
@@ -353,7 +344,7 @@ static void reply_blocked(struct pk_machine *m, struct pk_effect e,
     e.closed_ms = closed_ms(m, l);
     pk_effects_add(m->out, &e);
     if (l->n_holds > 0) {
-        pk_claim_row(m, oldest_hold(l), 0);
+        pk_claim_row(m, pk_lock_oldest_hold(l), 0);
     }
 }
 
@@ -378,7 +369,7 @@ static void reply_from_claim(struct pk_machine *m, const struct pk_command *c,
 }
 
 /* The first lock of the attempt that is in use as another kind, or NULL. */
-static const struct pk_lock *mismatched(const struct attempt *a)
+static const struct pk_lock *mismatched(const struct pk_attempt *a)
 {
     for (uint32_t i = 0; i < a->c->n_parts; i++) {
         const struct pk_lock *l = a->locks[i];
@@ -391,10 +382,10 @@ static const struct pk_lock *mismatched(const struct attempt *a)
 }
 
 /* The limit that the claim would pass, or NULL. */
-static const char *limit_reached(const struct pk_machine *m, const struct attempt *a)
+static const char *limit_reached(const struct pk_machine *m, const struct pk_attempt *a)
 {
     uint32_t new_locks = 0;
-    uint64_t new_bytes = a->c->value.len;
+    uint64_t new_bytes = a->claims * ((uint64_t)a->c->label.len + a->c->value.len);
     bool queue_full = false;
     for (uint32_t i = 0; i < a->c->n_parts; i++) {
         if (a->locks[i] == NULL) {
@@ -404,13 +395,17 @@ static const char *limit_reached(const struct pk_machine *m, const struct attemp
             queue_full = true;
         }
     }
-    if (m->stats.waits >= PK_TOKEN_MAX - m->last_token) {
+    if (a->lease == NULL && m->stats.leases + a->claims > m->limits.leases) {
+        return "leases";
+    }
+    if (m->stats.waits + a->claims > PK_TOKEN_MAX - m->last_token) {
         return "tokens"; /* who waits has one in reserve, so a grant never lacks one */
     }
-    if (m->stats.holds + m->stats.waits >= m->limits.claims) {
+    if (m->stats.holds + m->stats.waits + a->claims > m->limits.claims) {
         return "claims";
     }
-    if (a->lease->n_holds + a->lease->n_waits >= m->limits.lease_claims) {
+    if (a->lease != NULL &&
+        a->lease->n_holds + a->lease->n_waits >= m->limits.lease_claims) {
         return "lease_claims";
     }
     if (new_locks > 0 && m->stats.locks + new_locks > m->limits.locks) {
@@ -423,10 +418,11 @@ static const char *limit_reached(const struct pk_machine *m, const struct attemp
     return must_wait && queue_full ? "lock_waiters" : NULL;
 }
 
-static struct pk_claim *make_claim(struct pk_machine *m, const struct attempt *a)
+struct pk_claim *pk_attempt_claim(struct pk_machine *m, const struct pk_attempt *a,
+                                  uint32_t first, uint32_t n)
 {
     const struct pk_command *c = a->c;
-    struct pk_claim *claim = pk_claim_new(c->n_parts);
+    struct pk_claim *claim = pk_claim_new(n);
     claim->lease = a->lease;
     claim->request = c->request;
     claim->seq = m->next_seq++;
@@ -434,18 +430,20 @@ static struct pk_claim *make_claim(struct pk_machine *m, const struct attempt *a
     claim->max_hold_ms = (uint32_t)c->max_hold_ms;
     claim->lock_delay_ms = (uint32_t)c->lock_delay_ms;
     claim->value = pk_blob_new(m, c->value);
-    for (uint32_t i = 0; i < c->n_parts; i++) {
-        struct pk_lock *l = a->locks[i];
-        claim->parts[i].lock = l != NULL ? l : new_lock(m, c->parts[i].name);
-        claim->parts[i].lock->slots = c->parts[i].slots;
-        claim->parts[i].mode = (uint8_t)c->parts[i].mode;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct pk_part *p = &c->parts[first + i];
+        struct pk_lock *l = a->locks[first + i];
+        claim->parts[i].lock = l != NULL ? l : new_lock(m, p->name);
+        claim->parts[i].lock->slots = p->slots;
+        claim->parts[i].mode = (uint8_t)p->mode;
     }
     bool joined = pk_claim_join(m, claim, false);
     PK_ASSERT(joined);
     return claim;
 }
 
-static void enqueue(struct pk_machine *m, struct pk_claim *claim, const struct attempt *a)
+static void enqueue(struct pk_machine *m, struct pk_claim *claim,
+                    const struct pk_attempt *a)
 {
     for (uint32_t i = 0; i < claim->n_parts; i++) {
         uint32_t place = claim->parts[i].lock->n_waits + 1;
@@ -472,16 +470,19 @@ static void enqueue(struct pk_machine *m, struct pk_claim *claim, const struct a
 static void refuse(struct pk_machine *m, struct pk_lease *l, const struct pk_command *c,
                    enum pk_status s)
 {
-    pk_lease_remember(m, l, c->request, c->verb, s, 0);
+    if (l != NULL) {
+        pk_lease_remember(m, l, c->request, c->verb, s, 0);
+    }
 }
 
-/* G3: replies the refusal that stands against the attempt; false: none does. */
-static bool refused(struct pk_machine *m, const struct attempt *a)
+bool pk_attempt_refused(struct pk_machine *m, const struct pk_attempt *a)
 {
     const struct pk_command *c = a->c;
-    const char *limit = c->n_parts > m->limits.set_locks       ? "set_locks"
-                        : c->value.len > m->limits.value_bytes ? "value_bytes"
-                                                               : NULL;
+    bool is_set = a->lease != NULL;
+    const char *limit = is_set && c->n_parts > m->limits.set_locks ? "set_locks"
+                        : c->label.len > m->limits.label_bytes     ? "label_bytes"
+                        : c->value.len > m->limits.value_bytes     ? "value_bytes"
+                                                                   : NULL;
     const struct pk_lock *other = limit == NULL ? mismatched(a) : NULL;
     if (other != NULL) {
         struct pk_effect e = plain_reply(c, PK_MISMATCH);
@@ -507,6 +508,10 @@ static bool refused(struct pk_machine *m, const struct attempt *a)
 void pk_lock_acquire(struct pk_machine *m, const struct pk_command *c)
 {
     struct pk_lease *lease = pk_lease_alive(m, c);
+    if (lease != NULL && lease->keyed) {
+        pk_reply(m, c, PK_BADARG)->why = pk_text("the lease carries a key alone");
+        return;
+    }
     if (lease == NULL || pk_lease_repeated(m, lease, c)) {
         return;
     }
@@ -515,16 +520,16 @@ void pk_lock_acquire(struct pk_machine *m, const struct pk_command *c)
         reply_from_claim(m, c, earlier);
         return;
     }
-    struct attempt a = look_up(m, c, lease);
-    if (refused(m, &a)) {
+    struct pk_attempt a = pk_attempt_begin(m, c, lease);
+    if (pk_attempt_refused(m, &a)) {
         return;
     }
-    struct pk_claim *claim = make_claim(m, &a);
+    struct pk_claim *claim = pk_attempt_claim(m, &a, 0, c->n_parts);
     if (a.blocked < c->n_parts) {
         enqueue(m, claim, &a);
     } else {
         pk_reply(m, c, PK_OK)->token = m->last_token + 1;
-        grant(m, claim);
+        pk_claim_grant(m, claim);
     }
 }
 
@@ -626,6 +631,17 @@ static bool own_hold(struct pk_machine *m, const struct pk_command *c,
     return true;
 }
 
+/* Ends a hold by itself, and if it is a key its lease with it (K6). */
+static void end_hold(struct pk_machine *m, struct pk_claim *claim,
+                     const struct pk_ending *e)
+{
+    if (claim->lease->keyed) {
+        pk_lease_end(m, claim->lease, e);
+    } else {
+        pk_claim_end(m, claim, e);
+    }
+}
+
 void pk_lock_release(struct pk_machine *m, const struct pk_command *c)
 {
     struct pk_lease *l;
@@ -634,8 +650,10 @@ void pk_lock_release(struct pk_machine *m, const struct pk_command *c)
         return;
     }
     pk_reply(m, c, PK_OK)->token = c->token;
-    pk_claim_end(m, claim, &(struct pk_ending){.why = PK_END_RELEASED});
-    pk_lease_remember(m, l, c->request, c->verb, PK_OK, c->token);
+    end_hold(m, claim, &(struct pk_ending){.why = PK_END_RELEASED});
+    if (l->end == PK_END_NONE) {
+        pk_lease_remember(m, l, c->request, c->verb, PK_OK, c->token);
+    }
 }
 
 void pk_lock_break(struct pk_machine *m, const struct pk_command *c)
@@ -647,7 +665,7 @@ void pk_lock_break(struct pk_machine *m, const struct pk_command *c)
     }
     pk_reply(m, c, PK_OK)->token = c->token;
     struct pk_ending e = {.why = PK_END_BROKEN, .by = c->principal, .reason = c->reason};
-    pk_claim_end(m, claim, &e);
+    end_hold(m, claim, &e);
 }
 
 void pk_lock_cancel(struct pk_machine *m, const struct pk_command *c)
@@ -705,7 +723,8 @@ void pk_lock_show(struct pk_machine *m, const struct pk_command *c)
     struct pk_effect e = plain_reply(c, PK_OK);
     e.name = c->name;
     if (l != NULL) {
-        e.mode = l->n_holds == 0 ? PK_MODE_NONE : (enum pk_mode)oldest_hold(l)->mode;
+        e.mode =
+            l->n_holds == 0 ? PK_MODE_NONE : (enum pk_mode)pk_lock_oldest_hold(l)->mode;
         e.slots = l->slots;
         e.holders = l->n_holds;
         e.waiters = l->n_waits;
@@ -730,7 +749,7 @@ void pk_lock_show(struct pk_machine *m, const struct pk_command *c)
 static void lock_row(struct pk_machine *m, const struct pk_lock *l)
 {
     struct pk_effect e = {.kind = PK_ROW_LOCK, .name = pk_lock_name(l)};
-    const struct pk_claim_part *hold = oldest_hold(l);
+    const struct pk_claim_part *hold = pk_lock_oldest_hold(l);
     if (hold != NULL) {
         e = about(PK_ROW_LOCK, hold);
         describe_claim(m, &e, pk_claim_of(hold));

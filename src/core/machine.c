@@ -103,7 +103,7 @@ void pk_timer_free(struct pk_machine *m, struct pk_timer *t)
 static void timer_due(struct pk_machine *m, struct pk_timer *t)
 {
     if (t->kind == PK_TIMER_LEASE) {
-        pk_lease_end(m, t->owner, PK_END_EXPIRED);
+        pk_lease_end(m, t->owner, &(struct pk_ending){.why = PK_END_EXPIRED});
     } else if (t->kind == PK_TIMER_CLAIM) {
         struct pk_claim *c = t->owner;
         enum pk_end why = c->token == 0 ? PK_END_TIMED_OUT : PK_END_OVERHELD;
@@ -270,15 +270,16 @@ static void configure(struct pk_machine *m, const struct pk_command *c)
 }
 
 /* E5. A backup may be older than tokens that were given out after it; 2^32 grants later
- * is certainly past them all (P2). */
+ * is certainly past them all (P2), and so it is above a token that the caller names. */
 static void leap(struct pk_machine *m, const struct pk_command *c)
 {
-    if (m->last_token > PK_TOKEN_MAX - PK_TOKEN_LEAP) {
+    uint64_t from = c->token > m->last_token ? c->token : m->last_token;
+    if (from > PK_TOKEN_MAX - PK_TOKEN_LEAP) {
         pk_reply_limit(m, c, "tokens");
         remember(m, c, PK_LIMIT, 0);
         return;
     }
-    m->last_token += PK_TOKEN_LEAP;
+    m->last_token = from + PK_TOKEN_LEAP;
     pk_reply(m, c, PK_OK)->token = m->last_token;
     remember(m, c, PK_OK, m->last_token);
     pk_event(m, (struct pk_effect){.kind = PK_EV_LEAPT, .token = m->last_token});
@@ -286,7 +287,7 @@ static void leap(struct pk_machine *m, const struct pk_command *c)
     while (n != NULL) {
         struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_id);
         if (l->end == PK_END_NONE) {
-            pk_lease_end(m, l, PK_END_RESTORED);
+            pk_lease_end(m, l, &(struct pk_ending){.why = PK_END_RESTORED});
         }
         n = pk_tree_next(
             n); /* only now: the end may forget older ones, but never this one */
@@ -322,6 +323,9 @@ static void run(struct pk_machine *m, const struct pk_command *c)
         [PK_FENCE_CHECK] = pk_fence_check,
         [PK_FENCE_SET] = pk_fence_set,
         [PK_FENCE_GET] = pk_fence_get,
+        [PK_KEY_TAKE] = pk_key_take,
+        [PK_KEY_KEEP] = pk_key_keep,
+        [PK_KEY_DROP] = pk_key_drop,
     };
     bool leaseless =
         c->verb == PK_CONFIGURE || c->verb == PK_LEAP || c->verb == PK_LOCK_BREAK;

@@ -5,7 +5,7 @@
  *     "PKSN"  version (1 byte)
  *     clock  last_token  next_lease  next_seq  limits  the machine's remembered answers
  *     n, then the live leases by id:
- *         id  ttl  deadline  opened_by  forgotten  label  answers
+ *         id  ttl  deadline  opened_by  forgotten  keyed (1 byte)  label  answers
  *         n, then its claims by (request, seq):
  *             request  seq  token  since  max_hold  lock_delay  place  timer (0: none)
  *             value
@@ -25,7 +25,7 @@
 #include "core/wire.h"
 
 static const char magic[] = {'P', 'K', 'S', 'N'};
-enum { VERSION = 1, DIGEST_BYTES = 8 };
+enum { VERSION = 2, DIGEST_BYTES = 8 }; /* 2: keyed leases */
 
 /* ---- writing ---- */
 
@@ -67,6 +67,7 @@ static void write_lease(struct pk_writer *w, const struct pk_lease *l)
     pk_write_uint(w, l->timer.at);
     pk_write_uint(w, l->opened_by);
     pk_write_uint(w, l->forgotten);
+    pk_write_byte(w, l->keyed);
     pk_write_bytes(w, pk_blob_bytes(l->label));
     write_replies(w, &l->replies);
     pk_write_uint(w, l->n_holds + (uint64_t)l->n_waits);
@@ -255,6 +256,9 @@ static void read_lease(struct pk_reader *r, struct pk_machine *m, uint64_t least
     uint64_t deadline = pk_read_ranged(r, m->clock + 1, 2 * PK_TIME_MAX);
     l->opened_by = pk_read_uint(r);
     l->forgotten = pk_read_uint(r);
+    unsigned keyed = pk_read_byte(r);
+    demand(r, keyed <= 1);
+    l->keyed = keyed == 1;
     struct pk_bytes label = pk_read_bytes(r, PK_LABEL_CEILING);
     if (r->bad || !demand(r, pk_lease_join(m, l))) {
         pk_door_resize(l, 0);
@@ -275,7 +279,8 @@ static void read_ended(struct pk_reader *r, struct pk_machine *m)
     l->id = pk_read_ranged(r, 1, m->next_lease - 1);
     unsigned why = pk_read_byte(r);
     l->opened_by = pk_read_uint(r);
-    demand(r, why == PK_END_CLOSED || why == PK_END_EXPIRED || why == PK_END_RESTORED);
+    demand(r, why == PK_END_CLOSED || why == PK_END_EXPIRED || why == PK_END_RESTORED ||
+                  why == PK_END_RELEASED || why == PK_END_BROKEN);
     l->end = r->bad ? PK_END_CLOSED : (enum pk_end)why;
     if (r->bad || !demand(r, pk_lease_join(m, l))) {
         pk_door_resize(l, 0);

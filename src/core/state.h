@@ -54,6 +54,7 @@ struct pk_lease {
     struct pk_blob *label;
     struct pk_lease *next_ended; /* the ended list, oldest first */
     enum pk_end end;             /* PK_END_NONE while alive */
+    bool keyed;                  /* opened for one key, and carries it alone (K) */
 };
 
 struct pk_claim_part {
@@ -163,6 +164,12 @@ void pk_replies_add(struct pk_replies *r, uint32_t limit, struct pk_answer a,
 const struct pk_answer *pk_replies_find(const struct pk_replies *r, uint64_t request);
 void pk_replies_free(struct pk_replies *r);
 
+/* Why something ends, and for BROKEN by whom and for what reason. */
+struct pk_ending {
+    enum pk_end why;
+    struct pk_bytes by, reason;
+};
+
 /* ---- lease.c ---- */
 
 void pk_lease_open(struct pk_machine *m, const struct pk_command *c);
@@ -173,8 +180,13 @@ void pk_lease_show(struct pk_machine *m, const struct pk_command *c);
 struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id);
 /* The live lease of `c`; NULL after having replied why not (L4). */
 struct pk_lease *pk_lease_alive(struct pk_machine *m, const struct pk_command *c);
+/* Opens a lease with the TTL, label and request of `c` (L1), with its event. */
+struct pk_lease *pk_lease_begin(struct pk_machine *m, const struct pk_command *c,
+                                bool keyed);
+/* Gives the lease this TTL and the deadline that follows from it (L2). */
+void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms);
 /* Ends the lease and all its claims (L5); the locks touched still have to settle. */
-void pk_lease_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why);
+void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e);
 uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l);
 /* Links a lease, whose fields are set, into the trees. False, and nothing done, when its
  * id or its opening request is there already: only a damaged snapshot can bring that. */
@@ -200,11 +212,25 @@ void pk_lock_break(struct pk_machine *m, const struct pk_command *c);
 void pk_lock_show(struct pk_machine *m, const struct pk_command *c);
 void pk_lock_list(struct pk_machine *m, const struct pk_command *c);
 
-/* Why a claim ends, and for BROKEN by whom and for what reason. */
-struct pk_ending {
-    enum pk_end why;
-    struct pk_bytes by, reason;
+/* An ACQUIRE or a TAKE on its way; its locks are looked up once. */
+struct pk_attempt {
+    const struct pk_command *c;
+    struct pk_lease *lease; /* NULL: each claim will have a new one */
+    uint32_t claims;        /* how many there will be: a set is one, a key each */
+    uint32_t blocked;       /* the first part that can't be granted now; n_parts: none */
+    struct pk_lock *locks[PK_SET_MAX]; /* NULL: there is no such lock now */
 };
+struct pk_attempt pk_attempt_begin(const struct pk_machine *m, const struct pk_command *c,
+                                   struct pk_lease *lease);
+/* G3, K1: replies the refusal that stands against the attempt; false: none does. */
+bool pk_attempt_refused(struct pk_machine *m, const struct pk_attempt *a);
+/* Makes the claim of `n` parts from `first` on and puts it into the attempt's lease; it
+ * stands in no lock yet. */
+struct pk_claim *pk_attempt_claim(struct pk_machine *m, const struct pk_attempt *a,
+                                  uint32_t first, uint32_t n);
+/* G6: check, grant and token are one act. The claim is in its lease; its parts are in no
+ * tree. */
+void pk_claim_grant(struct pk_machine *m, struct pk_claim *c);
 /* E1. Frees the claim; the locks touched still have to settle. */
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
 struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
@@ -224,12 +250,20 @@ bool pk_claim_ready(const struct pk_claim *c);
 struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name);
 struct pk_lock *pk_lock_get(struct pk_machine *m, struct pk_bytes name);
 struct pk_bytes pk_lock_name(const struct pk_lock *l);
+/* The hold with the lowest token: the one that has been there longest; or NULL. */
+struct pk_claim_part *pk_lock_oldest_hold(const struct pk_lock *l);
 /* Closes an open lock until then, under the id; and opens it again. */
 void pk_lock_shut(struct pk_machine *m, struct pk_lock *l, uint64_t id, uint64_t until);
 void pk_lock_opened(struct pk_machine *m, struct pk_lock *l);
 void pk_lock_free(struct pk_machine *m, struct pk_lock *l);
 /* Wakes whoever is ready in the touched locks (W1, W2). */
 void pk_locks_settle(struct pk_machine *m);
+
+/* ---- key.c ---- */
+
+void pk_key_take(struct pk_machine *m, const struct pk_command *c);
+void pk_key_keep(struct pk_machine *m, const struct pk_command *c);
+void pk_key_drop(struct pk_machine *m, const struct pk_command *c);
 
 /* ---- fence.c ---- */
 

@@ -45,8 +45,8 @@ static void step(struct pk_machine *m, const struct pk_command *c)
     pk_effects_free(&effects);
 }
 
-/* Two leases, a hold, a wait, a shared set and a fence: something for commands to
- * meet. */
+/* Two leases, a hold, a wait, a shared set, two keys and a fence: something for commands
+ * to meet. */
 static struct pk_machine *machine_in_use(void)
 {
     struct pk_machine *m = pk_machine_new();
@@ -70,6 +70,11 @@ static struct pk_machine *machine_in_use(void)
     acquire.parts[1] =
         (struct pk_part){.name = pk_text("c"), .mode = PK_SLOT, .slots = 2};
     step(m, &acquire);
+    struct pk_command take = {
+        .verb = PK_KEY_TAKE, .ttl_ms = 500, .value = pk_text("v"), .n_parts = 2};
+    take.parts[0] = (struct pk_part){.name = pk_text("d"), .mode = PK_EXCLUSIVE};
+    take.parts[1] = (struct pk_part){.name = pk_text("e"), .mode = PK_EXCLUSIVE};
+    step(m, &take);
     struct pk_command set = {.verb = PK_FENCE_SET,
                              .request = 1,
                              .name = pk_text("a"),

@@ -69,6 +69,9 @@ static void take_parts(struct bytes_left *b, struct pk_command *c)
         struct pk_part *p = &c->parts[i];
         p->name = name_number(first + (down ? NAMES - i : i));
         p->mode = kind < 2 ? PK_EXCLUSIVE : kind == 2 ? PK_SHARED : PK_SLOT;
+        if (pk_verb_fields(c->verb) & PK_F_EXCLUSIVE) {
+            p->mode = PK_EXCLUSIVE; /* what is refused at once is no story */
+        }
         p->slots = p->mode == PK_SLOT ? kind - 2 : 0;
     }
 }
@@ -107,11 +110,14 @@ static struct pk_command take_command(struct bytes_left *b, const struct pair *p
     c.token = fields & PK_F_TOKEN ? take_token(b, p) : 0;
     c.ttl_ms = fields & PK_F_TTL ? take(b) * 2 : 0;
     c.count = fields & PK_F_COUNT ? take(b) : 0;
+    c.flags = fields & PK_F_FLAGS ? take(b) % 4 : 0;
     c.label = fields & PK_F_LABEL ? take_text(b) : pk_text("");
     c.value = fields & PK_F_VALUE ? take_text(b) : pk_text("");
     c.cursor = fields & PK_F_CURSOR ? take_name(b) : pk_text("");
     if (fields & PK_F_PARTS) {
         take_parts(b, &c);
+    }
+    if (fields & PK_F_WAIT) {
         take_times(b, &c);
     }
     if (fields & PK_F_LIMITS) {

@@ -32,7 +32,8 @@ static void count_grant(struct coverage *k, const struct pk_effects *out, uint32
 {
     const struct pk_effect *e = &out->list[at];
     bool at_once =
-        c->verb == PK_LOCK_ACQUIRE && e->lease == c->lease && e->request == c->request;
+        c->verb == PK_KEY_TAKE ||
+        (c->verb == PK_LOCK_ACQUIRE && e->lease == c->lease && e->request == c->request);
     if (e->part == 0) {
         k->grants++;
         k->grants_at_once += at_once;
@@ -60,9 +61,9 @@ static void count_end(struct coverage *k, const struct pk_effect *e)
         k->left_with_lease += e->end == PK_END_EXPIRED || e->end == PK_END_CLOSED;
         return;
     }
-    k->ended_released += e->end == PK_END_RELEASED;
+    *(lease ? &k->key_released : &k->ended_released) += e->end == PK_END_RELEASED;
+    *(lease ? &k->key_broken : &k->ended_broken) += e->end == PK_END_BROKEN;
     k->ended_overheld += e->end == PK_END_OVERHELD;
-    k->ended_broken += e->end == PK_END_BROKEN;
     *(lease ? &k->lease_closed : &k->ended_closed) += e->end == PK_END_CLOSED;
     *(lease ? &k->lease_expired : &k->ended_expired) += e->end == PK_END_EXPIRED;
     *(lease ? &k->lease_restored : &k->ended_restored) += e->end == PK_END_RESTORED;
@@ -103,6 +104,7 @@ static void count_event(struct coverage *k, const struct pk_effects *out, uint32
 static void count_limit(struct coverage *k, struct pk_bytes why)
 {
 #define LIMIT(name) k->limit_##name += pk_bytes_equal(why, pk_text(#name))
+    LIMIT(tokens);
     LIMIT(leases);
     LIMIT(locks);
     LIMIT(claims);
@@ -114,6 +116,37 @@ static void count_limit(struct coverage *k, struct pk_bytes why)
     LIMIT(value_bytes);
     LIMIT(stored_bytes);
 #undef LIMIT
+}
+
+static bool is(struct pk_bytes why, const char *text)
+{
+    return pk_bytes_equal(why, pk_text(text));
+}
+
+static void count_key(struct coverage *k, const struct pk_command *c,
+                      const struct pk_effect *r)
+{
+    bool good = r->status == PK_OK;
+    if (c->verb == PK_KEY_TAKE) {
+        k->key_taken += good;
+        k->key_taken_several += good && r->holders > 1;
+        k->key_busy += r->status == PK_BUSY;
+        k->key_mismatch += r->status == PK_MISMATCH;
+        k->key_limit += r->status == PK_LIMIT;
+    } else if (c->verb == PK_KEY_KEEP) {
+        k->key_kept += good;
+        k->key_kept_any += good && (c->flags & PK_KEY_ANY);
+        k->key_added_to += good && (c->flags & PK_KEY_ADD);
+        k->key_notheld += r->status == PK_NOTHELD;
+        k->key_ttl_too_long_or_short += r->status == PK_BADARG && r->name.len > 0;
+    } else if (c->verb == PK_KEY_DROP && good) {
+        k->key_dropped += r->holders > 0;
+        k->key_dropped_some += r->holders > 0 && r->holders < c->n_parts;
+        k->key_dropped_none += r->holders == 0;
+    }
+    k->leap_from_token += c->verb == PK_LEAP && good && c->token != 0 &&
+                          r->token == c->token + PK_TOKEN_LEAP;
+    k->show_one_request += c->verb == PK_LEASE_SHOW && good && c->target != 0;
 }
 
 static void count_status(struct coverage *k, const struct pk_command *c,
@@ -136,7 +169,8 @@ static void count_status(struct coverage *k, const struct pk_command *c,
         break;
     case PK_BADARG:
         k->badarg++;
-        k->repeat_other_verb += pk_command_wrong(c) == NULL;
+        k->repeat_other_verb += is(r->why, "the request id belongs to another command");
+        k->key_lease_acquires += is(r->why, "the lease carries a key alone");
         break;
     case PK_TOOOLD:
         k->repeat_too_old += leased;
@@ -209,6 +243,7 @@ void coverage_count(struct coverage *k, const struct pair *p, const struct pk_co
         const struct pk_effect *e = &out->list[i];
         if (e->kind == PK_REPLY) {
             count_status(k, c, e);
+            count_key(k, c, e);
             count_repeat(k, p, c, e);
         } else {
             count_event(k, out, i, c);

@@ -81,6 +81,25 @@
     X(repeat_other_verb)                                                                 \
     X(repeat_too_old)                                                                    \
     X(fence_too_old)                                                                     \
+    X(limit_tokens)                                                                      \
+    X(key_taken)                                                                         \
+    X(key_taken_several)                                                                 \
+    X(key_busy)                                                                          \
+    X(key_mismatch)                                                                      \
+    X(key_limit)                                                                         \
+    X(key_kept)                                                                          \
+    X(key_kept_any)                                                                      \
+    X(key_added_to)                                                                      \
+    X(key_notheld)                                                                       \
+    X(key_ttl_too_long_or_short)                                                         \
+    X(key_dropped)                                                                       \
+    X(key_dropped_some)                                                                  \
+    X(key_dropped_none)                                                                  \
+    X(key_released)                                                                      \
+    X(key_broken)                                                                        \
+    X(key_lease_acquires)                                                                \
+    X(leap_from_token)                                                                   \
+    X(show_one_request)                                                                  \
     X(restores)
 
 struct coverage {

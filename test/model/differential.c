@@ -91,19 +91,20 @@ static bool still_differs(const struct generated *list, uint32_t n)
 
 /* What a step gave out that later commands may name. */
 struct given {
-    uint64_t lease;         /* 0: none */
+    uint64_t lease, leases; /* the highest, and how many */
     uint64_t token, tokens; /* the highest, and how many */
 };
 
 static struct given given_by(const struct generated *list, uint32_t at)
 {
     struct pair p;
-    struct given given = {0, 0, 0};
+    struct given given = {0};
     replay(&p, list, at + 1);
     for (uint32_t i = 0; i < p.from_model.count; i++) {
         const struct pk_effect *e = &p.from_model.list[i];
         if (e->kind == PK_EV_LEASE_OPENED) {
             given.lease = e->lease;
+            given.leases++;
         } else if (e->kind == PK_EV_GRANTED && e->part == 0) {
             given.token = e->token;
             given.tokens++;
@@ -124,7 +125,7 @@ static uint64_t moved_down(uint64_t id, uint64_t last, uint64_t count)
 static uint32_t leave_out(struct generated *to, const struct generated *from, uint32_t n,
                           uint32_t at, uint32_t piece)
 {
-    struct given given = {0, 0, 0};
+    struct given given = {0};
     uint32_t kept = 0;
     if (piece == 1) {
         given = given_by(from, at);
@@ -136,11 +137,11 @@ static uint32_t leave_out(struct generated *to, const struct generated *from, ui
         struct generated *t = &to[kept++];
         struct pk_command *c = &t->command;
         generated_copy(t, &from[i]);
-        c->lease = moved_down(c->lease, given.lease, 1);
+        c->lease = moved_down(c->lease, given.lease, given.leases);
         c->token = moved_down(c->token, given.token, given.tokens);
         for (uint32_t k = 0; k < c->n_leases; k++) {
             uint64_t id = pk_command_lease_at(c, k);
-            pk_command_put_lease(t->leases, k, moved_down(id, given.lease, 1));
+            pk_command_put_lease(t->leases, k, moved_down(id, given.lease, given.leases));
         }
     }
     return kept;

@@ -9,7 +9,9 @@ enum {
     LEASES = 12,   /* remembered leases, alive or not */
     HOLDS = 24,    /* remembered grants, ended or not */
     RECENT = 48,   /* commands that may come again */
-    BIG = 70000,   /* bytes of the largest value */
+    KEYS = 10,     /* remembered keys, dropped or not */
+    KEY_VALUES = 4,
+    BIG = 70000, /* bytes of the largest value */
 };
 
 struct known_hold {
@@ -24,6 +26,12 @@ struct known_wait {
 
 struct known_lease {
     uint64_t id;
+    bool ended, keyed;
+};
+
+struct known_key {
+    uint64_t token;
+    unsigned name, value;
     bool ended;
 };
 
@@ -47,6 +55,8 @@ struct generator {
     unsigned n_holds;
     struct known_wait waits[HOLDS]; /* some of those that queued last */
     unsigned n_waits;
+    struct known_key keys[KEYS];
+    unsigned n_keys;
     struct generated recent[RECENT];
     unsigned n_recent;
     uint64_t next_request, made;
@@ -64,6 +74,8 @@ static const char *const labels[] = {"",
                                      "note=one\nnote=two",
                                      "na\xc3\xafve",
                                      "a label of thirty bytes, all of it"};
+static const char *const key_values[KEY_VALUES] = {"mine", "ours", "",
+                                                   "a value of 24 bytes, all"};
 static char big[BIG];
 
 uint64_t random_next(uint64_t *state)
@@ -108,6 +120,7 @@ static const unsigned usual_weights[PK_VERB_COUNT] = {
     [PK_LOCK_RELEASE] = 150, [PK_LOCK_VALUE] = 25,    [PK_LOCK_BREAK] = 12,
     [PK_LOCK_SHOW] = 15,     [PK_LOCK_LIST] = 12,     [PK_FENCE_CLAIM] = 20,
     [PK_FENCE_CHECK] = 12,   [PK_FENCE_SET] = 40,     [PK_FENCE_GET] = 20,
+    [PK_KEY_TAKE] = 70,      [PK_KEY_KEEP] = 40,      [PK_KEY_DROP] = 30,
 };
 
 /* Each world stresses its own mixture; a verb may be missing, so that the others get
@@ -168,7 +181,7 @@ static uint64_t some_lease(struct generator *g, bool alive)
 {
     for (unsigned tries = 0; tries < 16 && g->n_leases > 0; tries++) {
         const struct known_lease *l = &g->leases[below(g, g->n_leases)];
-        if (l->ended != alive) {
+        if (l->ended != alive && (!l->keyed || chance(g, 1, 12))) {
             return l->id;
         }
     }
@@ -335,12 +348,91 @@ static void fill_read(struct generator *g, struct pk_command *c)
     static const char *const cursors[] = {"", "", "a", "b", "c", "c/1", "zz", "\xff"};
     c->count = chance(g, 1, 2) ? between(g, 1, 4) : between(g, 1, PK_PAGE_MAX);
     if (c->verb == PK_LEASE_SHOW) {
+        const struct known_hold *h = some_hold(g);
         c->lease = usual_lease(g);
+        if (h != NULL && chance(g, 1, 3)) {
+            c->lease = h->lease;
+            c->target = h->request;
+        } else if (g->n_waits > 0 && chance(g, 1, 3)) {
+            const struct known_wait *w = &g->waits[below(g, g->n_waits)];
+            c->lease = w->lease;
+            c->target = w->request;
+        } else if (chance(g, 1, 4)) {
+            c->target = between(g, 1, 9);
+        }
     } else if (c->verb == PK_LOCK_SHOW) {
         c->name = some_name(g);
     } else {
         c->name = pk_text(prefixes[below(g, 6)]);
         c->cursor = pk_text(cursors[below(g, 8)]);
+    }
+}
+
+/* Names of keys: one, or a few neighbours, so that some match and some don't. */
+static void fill_key_parts(struct generator *g, struct pk_command *c, unsigned from)
+{
+    unsigned most = g->temper.names < 3 ? g->temper.names : 3;
+    uint32_t wanted = chance(g, 1, 3) ? (uint32_t)between(g, 1, most) : 1;
+    for (uint32_t i = 0; i < wanted; i++) {
+        struct pk_part *p = &c->parts[c->n_parts++];
+        p->name = pk_text(names[(from + i) % g->temper.names]);
+        p->mode = PK_EXCLUSIVE;
+    }
+}
+
+/* One that is there, if such a one is found soon; NULL: there never was one. */
+static const struct known_key *some_key(struct generator *g)
+{
+    const struct known_key *k = NULL;
+    for (unsigned tries = 0; tries < 24 && g->n_keys > 0; tries++) {
+        k = &g->keys[below(g, g->n_keys)];
+        if (!k->ended) {
+            break;
+        }
+    }
+    return k;
+}
+
+static void fill_key(struct generator *g, struct pk_command *c)
+{
+    unsigned name = below(g, g->temper.names);
+    unsigned value = below(g, KEY_VALUES);
+    const struct known_key *k = some_key(g);
+    if ((k == NULL || k->ended) && chance(g, 3, 4)) {
+        c->verb = PK_KEY_TAKE; /* there is little to keep or to drop */
+    }
+    if (c->verb != PK_KEY_TAKE && k != NULL && chance(g, 7, 8)) {
+        name = k->name;
+        value = chance(g, 1, 8) ? value : k->value;
+    }
+    c->value = pk_text(key_values[value]);
+    c->ttl_ms = c->verb == PK_KEY_DROP ? 0 : between(g, 50, g->temper.ttl);
+    fill_key_parts(g, c, name);
+    if (c->verb == PK_KEY_TAKE) {
+        c->label = pk_text(labels[below(g, 6)]);
+        c->value = chance(g, 1, 200) ? pk_bytes(big, 65537) : c->value;
+        c->label = chance(g, 1, 200) ? pk_bytes(big, 513) : c->label;
+        return;
+    }
+    c->flags = chance(g, 1, 4) ? PK_KEY_ANY : 0;
+    if (c->verb == PK_KEY_KEEP && chance(g, 1, 2)) {
+        c->flags |= PK_KEY_ADD;
+        c->ttl_ms = chance(g, 1, 2)   ? between(g, 0, 30)
+                    : chance(g, 1, 6) ? PK_TTL_MAX_MS - between(g, 0, g->temper.ttl)
+                                      : c->ttl_ms;
+    }
+}
+
+/* Sometimes a token that is known from elsewhere; seldom one close to the last of all. */
+static void fill_leap(struct generator *g, struct pk_command *c)
+{
+    const struct known_hold *h = some_hold(g);
+    if (chance(g, 1, 2)) {
+        c->token = (h != NULL ? h->token : 0) + between(g, 1, 1000);
+    } else if (chance(g, 1, 6)) {
+        c->token = PK_TOKEN_MAX - PK_TOKEN_LEAP - between(g, 0, 6);
+    } else if (chance(g, 1, 10)) {
+        c->token = PK_TOKEN_MAX - PK_TOKEN_LEAP + between(g, 1, 3);
     }
 }
 
@@ -376,6 +468,16 @@ static void fill_cancel(struct generator *g, struct pk_command *c)
     c->target += c->target == 0;
 }
 
+/* Now and then an id that another command of that lease may have had before. */
+static void borrow_request(struct generator *g, struct pk_command *c)
+{
+    const struct pk_command *r = &g->recent[below(g, RECENT)].command;
+    if (r->lease != 0 && r->request != 0 && chance(g, 1, 20)) {
+        c->lease = r->lease;
+        c->request = r->request;
+    }
+}
+
 static void fill(struct generator *g, struct generated *out)
 {
     struct pk_command *c = &out->command;
@@ -389,6 +491,14 @@ static void fill(struct generator *g, struct generated *out)
     case PK_CONFIGURE:
         fill_limits(g, &c->limits);
         break;
+    case PK_LEAP:
+        fill_leap(g, c);
+        break;
+    case PK_KEY_TAKE:
+    case PK_KEY_KEEP:
+    case PK_KEY_DROP:
+        fill_key(g, c);
+        break;
     case PK_LEASE_OPEN:
         fill_open(g, c);
         break;
@@ -401,6 +511,7 @@ static void fill(struct generator *g, struct generated *out)
     case PK_LOCK_ACQUIRE:
         c->lease = usual_lease(g);
         fill_acquire(g, c);
+        borrow_request(g, c);
         break;
     case PK_LOCK_CANCEL:
         fill_cancel(g, c);
@@ -455,6 +566,7 @@ static void spoil(struct generator *g, struct pk_command *c)
         break;
     case 5:
         c->target = 0;
+        c->flags = fields & PK_F_FLAGS ? between(g, 2, 8) : 0;
         c->label = fields & PK_F_LABEL ? bad : c->label;
         break;
     case 6:
@@ -464,7 +576,9 @@ static void spoil(struct generator *g, struct pk_command *c)
         break;
     default:
         if (fields & PK_F_PARTS) {
-            c->parts[0].mode = chance(g, 1, 2) ? PK_MODE_NONE : PK_SLOT;
+            c->parts[0].mode = (enum pk_mode)(chance(g, 1, 3)   ? PK_MODE_NONE
+                                              : chance(g, 1, 2) ? PK_SHARED
+                                                                : PK_SLOT);
             c->parts[0].slots = 0;
         } else if (fields & PK_F_LIMITS) {
             c->limits.claims = 0;
@@ -480,7 +594,7 @@ static enum pk_verb some_verb(struct generator *g)
     unsigned sum = 0;
     unsigned alive = 0;
     for (unsigned i = 0; i < g->n_leases; i++) {
-        alive += !g->leases[i].ended;
+        alive += !g->leases[i].ended && !g->leases[i].keyed;
     }
     if (alive < g->temper.leases && chance(g, 1, 4)) {
         return PK_LEASE_OPEN;
@@ -547,7 +661,7 @@ void generator_next(struct generator *g, uint64_t clock, uint64_t deadline,
 
 /* ---- what flows back ---- */
 
-static void learn_lease(struct generator *g, uint64_t id)
+static void learn_lease(struct generator *g, uint64_t id, bool keyed)
 {
     if (g->n_leases == LEASES) {
         unsigned gone = 0;
@@ -558,7 +672,7 @@ static void learn_lease(struct generator *g, uint64_t id)
         memmove(g->leases + gone, g->leases + gone + 1,
                 (g->n_leases - gone) * sizeof g->leases[0]);
     }
-    g->leases[g->n_leases++] = (struct known_lease){id, false};
+    g->leases[g->n_leases++] = (struct known_lease){id, false, keyed};
 }
 
 static unsigned index_of(struct pk_bytes name)
@@ -577,6 +691,24 @@ static void learn_hold(struct generator *g, const struct pk_effect *e)
         (struct known_hold){e->lease, e->request, e->token, index_of(e->name), false};
 }
 
+static void learn_key(struct generator *g, const struct pk_effect *e)
+{
+    unsigned value = 0;
+    while (value < KEY_VALUES - 1 &&
+           !pk_bytes_equal(pk_text(key_values[value]), e->value)) {
+        value++;
+    }
+    unsigned at = g->n_keys;
+    for (unsigned i = 0; i < g->n_keys; i++) {
+        at = g->keys[i].ended ? i : at;
+    }
+    if (at == KEYS) {
+        at = below(g, KEYS);
+    }
+    g->n_keys += at == g->n_keys;
+    g->keys[at] = (struct known_key){e->token, index_of(e->name), value, false};
+}
+
 /* Most of the time: a cancel that comes too late is worth a try, too. */
 static void forget_wait(struct generator *g, const struct pk_effect *e)
 {
@@ -590,12 +722,12 @@ static void forget_wait(struct generator *g, const struct pk_effect *e)
 void generator_observe(struct generator *g, const struct generated *command,
                        const struct pk_effects *effects)
 {
-    (void)command;
+    bool takes = command->command.verb == PK_KEY_TAKE;
     for (uint32_t i = 0; i < effects->count; i++) {
         const struct pk_effect *e = &effects->list[i];
         switch (e->kind) {
         case PK_EV_LEASE_OPENED:
-            learn_lease(g, e->lease);
+            learn_lease(g, e->lease, takes);
             break;
         case PK_EV_LEASE_ENDED:
             for (unsigned k = 0; k < g->n_leases; k++) {
@@ -611,11 +743,17 @@ void generator_observe(struct generator *g, const struct generated *command,
             break;
         case PK_EV_GRANTED:
             learn_hold(g, e);
+            if (takes) {
+                learn_key(g, e);
+            }
             forget_wait(g, e);
             break;
         case PK_EV_ENDED:
             for (unsigned k = 0; k < g->n_holds; k++) {
                 g->holds[k].ended = g->holds[k].ended || g->holds[k].token == e->token;
+            }
+            for (unsigned k = 0; k < g->n_keys; k++) {
+                g->keys[k].ended = g->keys[k].ended || g->keys[k].token == e->token;
             }
             break;
         default:

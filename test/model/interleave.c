@@ -30,6 +30,9 @@ enum action {
     BREAK, /* whoever holds the lock */
     PASS,  /* time goes by */
     LEAP,
+    TAKE, /* keys with the actor's own value, for `wait` */
+    KEEP, /* by the actor's value */
+    DROP,
 };
 
 /* One step of a script. `locks` names one lock or several: "a", "ab". */
@@ -125,6 +128,11 @@ static const struct scene scenes[] = {
       {{SHARE, "ab", FOREVER, 50, 0}, {RELEASE, "b", 0, 0, 0}},
       {{BREAK, "a", 0, 0, 0}, {BREAK, "b", 0, 0, 0}, {LEAP, "", 0, 0, 0}},
       {{PASS, "", 50, 0, 0}, {PASS, "", 60, 0, 0}}}},
+    {"keys among locks: nobody's drop ends what another took",
+     {{{TAKE, "a", 300, 0, 0}, {DROP, "a", 0, 0, 0}},
+      {{TAKE, "ba", 200, 0, 0}, {KEEP, "a", 250, 0, 0}, {DROP, "ab", 0, 0, 0}},
+      {{ACQUIRE, "a", FOREVER, 0, 0}, {RELEASE, "a", 0, 0, 0}},
+      {{BREAK, "a", 0, 0, 0}, {PASS, "", 200, 0, 0}}}},
 };
 
 /* One run: which actor goes at each step, and what each has done so far. */
@@ -168,7 +176,8 @@ static void put_parts(struct pk_command *c, const struct act *a)
 /* The token of whoever holds the lock; an unknown one when nobody does. */
 static uint64_t anybodys_token(const struct play *p, struct pk_bytes name)
 {
-    for (uint64_t lease = 1; lease <= ACTORS; lease++) {
+    for (uint64_t lease = 1; lease <= ACTORS + 2 * ALL_STEPS;
+         lease++) { /* keys have own */
         uint64_t token = watch_token(&p->pair.watch, lease, name);
         if (token != 0) {
             return token;
@@ -207,6 +216,21 @@ static void put_end(struct play *p, struct pk_command *c, const struct act *a,
     }
 }
 
+static struct pk_command key_command(const struct play *p, const struct act *a,
+                                     unsigned actor)
+{
+    static const char values[ACTORS] = {'0', '1', '2', '3'};
+    struct pk_command c = {.stamp_ms = model_clock(p->pair.model)};
+    put_parts(&c, a);
+    c.verb = a->action == TAKE   ? PK_KEY_TAKE
+             : a->action == KEEP ? PK_KEY_KEEP
+                                 : PK_KEY_DROP;
+    c.wait_ms = 0;
+    c.ttl_ms = a->wait;
+    c.value = pk_bytes(&values[actor], 1);
+    return c;
+}
+
 /* The command of an actor's next step, at the machine's present time. */
 static struct pk_command command_of(struct play *p, unsigned actor,
                                     unsigned char *renewed)
@@ -240,6 +264,11 @@ static struct pk_command command_of(struct play *p, unsigned actor,
         break;
     case LEAP:
         c = (struct pk_command){.verb = PK_LEAP, .stamp_ms = c.stamp_ms, .request = 7000};
+        break;
+    case TAKE:
+    case KEEP:
+    case DROP:
+        c = key_command(p, a, actor);
         break;
     default:
         put_acquire(p, &c, a, actor);

@@ -47,7 +47,7 @@ void model_free(struct model *m)
 
 /* ---- verbs: each fills the reply, m->rows and m->events ---- */
 
-static void refuse_limit(struct pk_effect *reply, const char *limit)
+void refuse_limit(struct pk_effect *reply, const char *limit)
 {
     reply->status = PK_LIMIT;
     reply->why = pk_text(limit);
@@ -65,18 +65,22 @@ static void refuse_dead(const struct model *m, uint64_t lease, struct pk_effect 
 }
 
 /* E5 */
-static void leap(struct model *m, struct pk_effect *reply)
+static void leap(struct model *m, const struct pk_command *c, struct pk_effect *reply)
 {
-    if (m->last_token + PK_TOKEN_LEAP > PK_TOKEN_MAX) {
+    uint64_t highest = m->last_token;
+    if (c->token > highest) {
+        highest = c->token;
+    }
+    if (highest + PK_TOKEN_LEAP > PK_TOKEN_MAX) {
         refuse_limit(reply, "tokens");
         return;
     }
-    m->last_token += PK_TOKEN_LEAP;
+    m->last_token = highest + PK_TOKEN_LEAP;
     reply->token = m->last_token;
     struct pk_effect e = {.kind = PK_EV_LEAPT, .token = m->last_token};
     pk_effects_add(&m->events, &e);
     while (m->n_leases > 0) {
-        end_lease(m, &m->leases[0], PK_END_RESTORED);
+        end_lease_plainly(m, &m->leases[0], PK_END_RESTORED);
     }
 }
 
@@ -101,6 +105,22 @@ static bool repeats_open(const struct model *m, uint64_t request, struct pk_effe
     return false;
 }
 
+uint64_t open_lease(struct model *m, const struct pk_command *c, bool keyed)
+{
+    struct model_lease lease = {.id = m->next_lease++,
+                                .ttl = c->ttl_ms,
+                                .deadline = m->clock + c->ttl_ms,
+                                .opened_by = c->request,
+                                .keyed = keyed,
+                                .label = text_from(c->label)};
+    m->leases = grown(m->leases, m->n_leases, sizeof *m->leases);
+    m->leases[m->n_leases++] = lease;
+    struct pk_effect e = {
+        .kind = PK_EV_LEASE_OPENED, .lease = lease.id, .label = c->label};
+    pk_effects_add(&m->events, &e);
+    return lease.id;
+}
+
 static void lease_open(struct model *m, const struct pk_command *c,
                        struct pk_effect *reply)
 {
@@ -114,18 +134,8 @@ static void lease_open(struct model *m, const struct pk_command *c,
     } else if (grows_past_store(m, c->label.len, 0)) {
         refuse_limit(reply, "stored_bytes");
     } else {
-        struct model_lease lease = {.id = m->next_lease++,
-                                    .ttl = c->ttl_ms,
-                                    .deadline = m->clock + c->ttl_ms,
-                                    .opened_by = c->request,
-                                    .label = text_from(c->label)};
-        m->leases = grown(m->leases, m->n_leases, sizeof *m->leases);
-        m->leases[m->n_leases++] = lease;
-        reply->lease = lease.id;
-        reply->left_ms = lease.ttl;
-        struct pk_effect e = {
-            .kind = PK_EV_LEASE_OPENED, .lease = lease.id, .label = c->label};
-        pk_effects_add(&m->events, &e);
+        reply->lease = open_lease(m, c, false);
+        reply->left_ms = c->ttl_ms;
     }
 }
 
@@ -155,15 +165,13 @@ static void lease_close(struct model *m, const struct pk_command *c,
     struct model_lease *lease = live_lease(m, c->lease);
     const struct model_lease *ended = ended_lease(m, c->lease);
     if (lease != NULL) {
-        end_lease(m, lease, PK_END_CLOSED);
+        end_lease_plainly(m, lease, PK_END_CLOSED);
     } else if (ended == NULL || ended->end != PK_END_CLOSED) {
         refuse_dead(m, c->lease, reply);
     }
 }
 
-/* G5: what the reply to a claim that is not ready says, and the row that goes with it. */
-static void tell_blocker(struct model *m, const struct model_claim *c,
-                         struct pk_effect *reply)
+void tell_blocker(struct model *m, const struct model_claim *c, struct pk_effect *reply)
 {
     uint32_t i = first_blocked(m, c);
     struct pk_bytes name = bytes_of(c->parts[i].name);
@@ -179,8 +187,7 @@ static void tell_blocker(struct model *m, const struct model_claim *c,
     }
 }
 
-/* G3: the lock of the first part that is in use as something else, or NULL. */
-static const struct pk_part *mismatch(const struct model *m, const struct pk_command *c)
+const struct pk_part *mismatch(const struct model *m, const struct pk_command *c)
 {
     for (uint32_t i = 0; i < c->n_parts; i++) {
         struct pk_bytes name = c->parts[i].name;
@@ -233,7 +240,7 @@ static const char *acquire_limit(const struct model *m, const struct pk_command 
     return NULL;
 }
 
-static struct model_claim claim_from(struct model *m, const struct pk_command *c)
+struct model_claim claim_from(struct model *m, const struct pk_command *c)
 {
     struct model_claim claim = {
         .lease = c->lease,
@@ -253,8 +260,8 @@ static struct model_claim claim_from(struct model *m, const struct pk_command *c
     return claim;
 }
 
-static void take_up(struct model *m, struct model_claim *claim, bool waits,
-                    struct pk_effect *reply)
+void take_up(struct model *m, struct model_claim *claim, bool waits,
+             struct pk_effect *reply)
 {
     for (uint32_t i = 0; i < claim->n_parts && waits; i++) {
         struct pk_effect e = about_part(PK_EV_QUEUED, claim, i);
@@ -336,10 +343,15 @@ static void end_hold(struct model *m, const struct pk_command *c, struct pk_effe
         return;
     }
     reply->token = c->token;
-    if (c->verb == PK_LOCK_RELEASE) {
-        end_claim_plainly(m, claim, PK_END_RELEASED);
+    bool breaks = c->verb == PK_LOCK_BREAK;
+    enum pk_end end = breaks ? PK_END_BROKEN : PK_END_RELEASED;
+    struct pk_bytes by = breaks ? c->principal : pk_text("");
+    struct pk_bytes why = breaks ? c->reason : pk_text("");
+    struct model_lease *lease = live_lease(m, claim->lease);
+    if (lease->keyed) { /* K6 */
+        end_lease(m, lease, end, by, why);
     } else {
-        end_claim(m, claim, PK_END_BROKEN, c->principal, c->reason);
+        end_claim(m, claim, end, by, why);
     }
 }
 
@@ -432,19 +444,25 @@ static void run_remembered(struct model *m, const struct pk_command *c,
             return;
         }
     }
+    if (c->verb == PK_LOCK_ACQUIRE && live_lease(m, c->lease)->keyed) { /* K6 */
+        reply->status = PK_BADARG;
+        reply->why = pk_text("the lease carries a key alone");
+        return;
+    }
     if (answered_before(m, c, c->lease, reply)) {
         return;
     }
     if (c->verb == PK_CONFIGURE) {
         m->limits = c->limits; /* memories shrink when they next take something in */
     } else if (c->verb == PK_LEAP) {
-        leap(m, reply);
+        leap(m, c, reply);
     } else if (c->verb == PK_LOCK_BREAK) {
         end_hold(m, c, reply);
     } else {
         run_lease_verb(m, c, reply);
     }
-    if (c->lease == 0 || claim_of_request(m, c->lease, c->request) == NULL) {
+    bool lives = c->lease == 0 || live_lease(m, c->lease) != NULL;
+    if (lives && (c->lease == 0 || claim_of_request(m, c->lease, c->request) == NULL)) {
         struct model_answer a = {.lease = c->lease,
                                  .request = c->request,
                                  .verb = c->verb,
@@ -476,6 +494,11 @@ static void run(struct model *m, const struct pk_command *c, struct pk_effect *r
     case PK_FENCE_SET:
     case PK_FENCE_GET:
         model_fence(m, c, reply);
+        break;
+    case PK_KEY_TAKE:
+    case PK_KEY_KEEP:
+    case PK_KEY_DROP:
+        model_key(m, c, reply);
         break;
     default:
         run_remembered(m, c, reply);

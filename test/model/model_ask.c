@@ -291,7 +291,8 @@ void model_lease_show(struct model *m, const struct pk_command *c,
     while (claim != NULL) {
         reply->holders += claim->held;
         reply->waiters += !claim->held;
-        for (uint32_t i = 0; i < claim->n_parts; i++) {
+        bool wanted = c->target == 0 || claim->request == c->target;
+        for (uint32_t i = 0; i < claim->n_parts && wanted; i++) {
             struct pk_effect row =
                 claim->held ? hold_row(m, claim, i) : wait_row(m, claim, i);
             add_row(m, c, &row);

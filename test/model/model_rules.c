@@ -262,8 +262,9 @@ static void trim_ended(struct model *m)
     }
 }
 
-/* L5 */
-void end_lease(struct model *m, struct model_lease *at, enum pk_end end)
+/* L5; `by` and `why` only when broken. */
+void end_lease(struct model *m, struct model_lease *at, enum pk_end end,
+               struct pk_bytes by, struct pk_bytes why)
 {
     struct model_lease lease = *at;
     removed(m->leases, &m->n_leases, sizeof *m->leases, (size_t)(at - m->leases));
@@ -274,13 +275,18 @@ void end_lease(struct model *m, struct model_lease *at, enum pk_end end)
     pk_effects_add(&m->events, &e);
     struct model_claim *c = first_claim(m, lease.id);
     while (c != NULL) {
-        end_claim_plainly(m, c, end);
+        end_claim(m, c, end, by, why);
         c = first_claim(m, lease.id);
     }
     forget_lease_answers(m, lease.id);
     m->ended = grown(m->ended, m->n_ended, sizeof *m->ended);
     m->ended[m->n_ended++] = lease;
     trim_ended(m);
+}
+
+void end_lease_plainly(struct model *m, struct model_lease *l, enum pk_end end)
+{
+    end_lease(m, l, end, pk_text(""), pk_text(""));
 }
 
 /* ---- time (S2) ---- */
@@ -324,7 +330,7 @@ static bool end_first_due(struct model *m)
         return false;
     }
     if (kind == 1) {
-        end_lease(m, &m->leases[at], PK_END_EXPIRED);
+        end_lease_plainly(m, &m->leases[at], PK_END_EXPIRED);
     } else if (kind == 2) {
         struct model_claim *c = &m->claims[at];
         end_claim_plainly(m, c, c->held ? PK_END_OVERHELD : PK_END_TIMED_OUT);

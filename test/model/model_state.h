@@ -18,6 +18,7 @@ struct text {
 struct model_lease {
     uint64_t id, ttl, deadline, opened_by, forgotten;
     struct text label;
+    bool keyed;
     enum pk_end end; /* NONE: alive */
 };
 
@@ -122,8 +123,22 @@ void settle(struct model *m);
 void end_claim(struct model *m, struct model_claim *at, enum pk_end end,
                struct pk_bytes by, struct pk_bytes why);
 void end_claim_plainly(struct model *m, struct model_claim *c, enum pk_end end);
-void end_lease(struct model *m, struct model_lease *at, enum pk_end end);
+void end_lease(struct model *m, struct model_lease *at, enum pk_end end,
+               struct pk_bytes by, struct pk_bytes why);
+void end_lease_plainly(struct model *m, struct model_lease *l, enum pk_end end);
 void pass_time(struct model *m, uint64_t stamp);
+
+void refuse_limit(struct pk_effect *reply, const char *limit);
+/* Opens a lease as the command says (L1), with its event; returns its id. */
+uint64_t open_lease(struct model *m, const struct pk_command *c, bool keyed);
+/* G3: the lock of the first part that is in use as something else, or NULL. */
+const struct pk_part *mismatch(const struct model *m, const struct pk_command *c);
+/* The claim that a command asks for, behind everybody; to be taken up or freed. */
+struct model_claim claim_from(struct model *m, const struct pk_command *c);
+void take_up(struct model *m, struct model_claim *claim, bool waits,
+             struct pk_effect *reply);
+/* G5: what the reply to a claim that is not ready says, and the row that goes with it. */
+void tell_blocker(struct model *m, const struct model_claim *c, struct pk_effect *reply);
 
 /* The verbs that only look (Q1 to Q3); each fills the reply and m->rows. */
 void model_lease_show(struct model *m, const struct pk_command *c,
@@ -132,6 +147,9 @@ void model_lock_show(struct model *m, const struct pk_command *c,
                      struct pk_effect *reply);
 void model_lock_list(struct model *m, const struct pk_command *c,
                      struct pk_effect *reply);
+
+/* The key verbs (K1 to K5). */
+void model_key(struct model *m, const struct pk_command *c, struct pk_effect *reply);
 
 /* The fence verbs (F1 to F5). */
 void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *reply);

@@ -88,7 +88,8 @@ fi
 
 # Granting (G, P1, P7)
 mutant shared_beside_exclusive lock.c \
-    '(mode == PK_SHARED && oldest_hold(l)->mode == PK_SHARED)' 'mode == PK_SHARED'
+    '(mode == PK_SHARED && pk_lock_oldest_hold(l)->mode == PK_SHARED)' \
+    'mode == PK_SHARED'
 mutant one_slot_too_many lock.c \
     'return l->n_holds < l->slots;' 'return l->n_holds <= l->slots;'
 mutant grant_while_closed lock.c 'if (l->closed != NULL) {' 'if (false) {'
@@ -107,7 +108,13 @@ mutant since_kept_from_queueing lock.c 'c->since_ms = m->clock;' ';'
 mutant set_reuses_token lock.c 'c->token = ++m->last_token;' \
     'c->token = c->n_parts > 1 && m->last_token > 0 ? m->last_token : ++m->last_token;'
 mutant leap_too_short machine.c \
-    'm->last_token += PK_TOKEN_LEAP;' 'm->last_token += 1 << 20;'
+    'm->last_token = from + PK_TOKEN_LEAP;' 'm->last_token = from + (1 << 20);'
+mutant leap_ignores_the_token machine.c \
+    'uint64_t from = c->token > m->last_token ? c->token : m->last_token;' \
+    'uint64_t from = m->last_token;'
+mutant leap_goes_down_to_the_token machine.c \
+    'uint64_t from = c->token > m->last_token ? c->token : m->last_token;' \
+    'uint64_t from = c->token != 0 ? c->token : m->last_token;'
 
 # Waking (W, P9)
 mutant set_grant_wakes_nobody lock.c '        touch(m, c->parts[i].lock);' ''
@@ -123,7 +130,7 @@ mutant woken_before_all_ended machine.c \
     '        first = pk_tree_first(&m->timers);' \
     '        pk_locks_settle(m); first = pk_tree_first(&m->timers);'
 mutant renewal_never_shortens lease.c \
-    'if (c->ttl_ms != 0) {' 'if (c->ttl_ms > l->ttl_ms) {'
+    'c->ttl_ms != 0 ? c->ttl_ms' 'c->ttl_ms > l->ttl_ms ? c->ttl_ms'
 
 # Ending (E)
 mutant no_delay_after_overheld lock.c 'why == PK_END_OVERHELD ||' ''
@@ -155,6 +162,45 @@ mutant forgotten_goes_down machine.c \
 mutant too_old_off_by_one lease.c 'c->request <= l->forgotten' 'c->request < l->forgotten'
 mutant id_of_another_verb_runs lease.c '(a != NULL && a->verb != c->verb) ||' ''
 
+# Keys (K)
+mutant keep_touches_any_hold key.c \
+    'if (key == NULL || !key->lease->keyed) {' 'if (key == NULL) {'
+mutant key_of_anybody key.c \
+    'any || pk_bytes_equal(pk_blob_bytes(key->value), c->value) ?' 'true || any ?'
+mutant any_is_not_heard key.c 'bool any = c->flags & PK_KEY_ANY;' 'bool any = false;'
+mutant value_by_its_length key.c \
+    'pk_bytes_equal(pk_blob_bytes(key->value), c->value)' \
+    '(pk_blob_len(key->value) == c->value.len)'
+mutant added_to_the_old_ttl key.c \
+    'pk_lease_left(m, l) + c->ttl_ms' 'l->ttl_ms + c->ttl_ms'
+mutant kept_ttl_not_checked key.c \
+    'if (ttl < PK_TTL_MIN_MS || ttl > PK_TTL_MAX_MS) {' 'if (ttl > PK_TTL_MAX_MS) {'
+mutant keeps_the_first_only key.c \
+    'pk_lease_extend(m, leases[i], new_ttl(m, c, leases[i]));' \
+    'pk_lease_extend(m, leases[0], new_ttl(m, c, leases[0]));'
+mutant dropped_as_released key.c '.why = PK_END_CLOSED}' '.why = PK_END_RELEASED}'
+mutant key_lease_not_marked key.c \
+    'pk_lease_begin(m, c, true)' 'pk_lease_begin(m, c, false)'
+mutant keys_share_one_lease key.c \
+    'a.lease = pk_lease_begin(m, c, true);' \
+    'a.lease = i == 0 ? pk_lease_begin(m, c, true) : a.lease;'
+mutant key_gone_lease_lives lock.c 'if (claim->lease->keyed) {' 'if (false) {'
+mutant every_release_ends_the_lease lock.c 'if (claim->lease->keyed) {' 'if (true) {'
+mutant acquire_on_a_keyed_lease lock.c \
+    'if (lease != NULL && lease->keyed) {' 'if (false) {'
+mutant keyed_asked_after_repeats lock.c \
+    'if (lease != NULL && lease->keyed) {' \
+    'if (lease != NULL && lease->keyed && !pk_lease_repeated(m, lease, c)) {'
+mutant keys_counted_as_one_lease lock.c \
+    'm->stats.leases + a->claims > m->limits.leases' \
+    'm->stats.leases + 1 > m->limits.leases'
+mutant keys_counted_as_one_claim lock.c \
+    'm->stats.waits + a->claims > m->limits.claims' \
+    'm->stats.waits + 1 > m->limits.claims'
+mutant labels_of_keys_are_free lock.c \
+    '((uint64_t)a->c->label.len + a->c->value.len)' '(uint64_t)a->c->value.len'
+mutant keys_are_a_set lock.c 'bool is_set = a->lease != NULL;' 'bool is_set = true;'
+
 # Fences (F, P6)
 mutant fence_one_too_low fence.c \
     'if (c->token < token_of(f)) {' 'if (c->token + 1 < token_of(f)) {'
@@ -174,6 +220,9 @@ mutant cursor_included lock.c \
     'order_name(&c->cursor, n) == 0' 'order_name(&c->cursor, n) < 0'
 mutant snapshot_loses_place snapshot.c \
     'pk_write_uint(w, c->place);' 'pk_write_uint(w, 0);'
+mutant show_of_one_shows_all lease.c 'if (c->target != 0) {' 'if (false) {'
+mutant snapshot_loses_keyed snapshot.c \
+    'pk_write_byte(w, l->keyed);' 'pk_write_byte(w, 0);'
 mutant snapshot_loses_forgotten snapshot.c \
     'pk_write_uint(w, l->forgotten);' 'pk_write_uint(w, 0);'
 mutant restored_closing_has_new_id snapshot.c \

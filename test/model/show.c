@@ -61,6 +61,7 @@ void show_command(FILE *to, const struct pk_command *c)
     show_u64(to, "max_hold", c->max_hold_ms);
     show_u64(to, "lock_delay", c->lock_delay_ms);
     show_u64(to, "count", c->count);
+    show_u64(to, "flags", c->flags);
     show_bytes(to, "label", c->label);
     show_bytes(to, "value", c->value);
     show_bytes(to, "reason", c->reason);
@@ -155,6 +156,7 @@ const char *command_difference(const struct pk_command *a, const struct pk_comma
     SAME(max_hold_ms)
     SAME(lock_delay_ms)
     SAME(count)
+    SAME(flags)
     SAME_BYTES(label)
     SAME_BYTES(value)
     SAME_BYTES(reason)

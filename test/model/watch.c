@@ -105,8 +105,10 @@ static const char *take_from_queue(struct watch *w, const struct pk_command *c,
     struct watched key = *x;
     key.token = 0;
     size_t at = find(&w->waits, &key);
-    bool own =
-        c->verb == PK_LOCK_ACQUIRE && c->lease == x->lease && c->request == x->request;
+    bool own = c->verb == PK_KEY_TAKE
+                   ? has_lease(&w->keys, x->lease)
+                   : c->verb == PK_LOCK_ACQUIRE && c->lease == x->lease &&
+                         c->request == x->request;
     for (size_t i = 0; i < at && i < w->waits.count; i++) {
         if (same_name(&w->waits.list[i], x)) {
             return "P7: granted past somebody who came earlier";
@@ -158,15 +160,30 @@ static void open_lock(struct watch *w, const struct pk_effect *e)
     }
 }
 
-static const char *lease_gone(struct watch *w, uint64_t lease)
+static bool take_out_lease(struct watched_list *l, uint64_t lease)
 {
-    for (size_t i = 0; i < w->leases.count; i++) {
-        if (w->leases.list[i].lease == lease) {
-            take_out(&w->leases, i);
-            return NULL;
+    for (size_t i = 0; i < l->count; i++) {
+        if (l->list[i].lease == lease) {
+            take_out(l, i);
+            return true;
         }
     }
-    return "a lease ended that was not alive";
+    return false;
+}
+
+static const char *lease_gone(struct watch *w, const struct pk_command *c,
+                              const struct pk_effect *e)
+{
+    bool key = take_out_lease(&w->keys, e->lease);
+    if (!take_out_lease(&w->leases, e->lease)) {
+        return "a lease ended that was not alive";
+    }
+    if (c->verb == PK_KEY_DROP && e->end == PK_END_CLOSED && !key) {
+        return "K3: a drop ended what is no key";
+    }
+    return key || (e->end != PK_END_RELEASED && e->end != PK_END_BROKEN)
+               ? NULL
+               : "K6: a lease went with a hold that is no key";
 }
 
 static const char *watch_effect(struct watch *w, const struct pk_command *c,
@@ -176,9 +193,12 @@ static const char *watch_effect(struct watch *w, const struct pk_command *c,
     switch (e->kind) {
     case PK_EV_LEASE_OPENED:
         add(&w->leases, &x);
+        if (c->verb == PK_KEY_TAKE) {
+            add(&w->keys, &x);
+        }
         return NULL;
     case PK_EV_LEASE_ENDED:
-        return lease_gone(w, e->lease);
+        return lease_gone(w, c, e);
     case PK_EV_QUEUED:
         if (!w->blind_to_queues) {
             add(&w->waits, &x);
@@ -244,12 +264,31 @@ static const char *stranded(const struct watch *w)
     return NULL;
 }
 
+/* I10: a key and its lease are one, so each such lease has one hold and no wait. */
+static const char *keyless(const struct watch *w)
+{
+    for (size_t i = 0; i < w->keys.count; i++) {
+        uint64_t lease = w->keys.list[i].lease;
+        size_t holds = 0;
+        for (size_t k = 0; k < w->holds.count; k++) {
+            holds += w->holds.list[k].lease == lease;
+        }
+        if (holds != 1 || has_lease(&w->waits, lease)) {
+            return "I10: a keyed lease without its key alone";
+        }
+    }
+    return NULL;
+}
+
 const char *watch_step(struct watch *w, const struct pk_command *c,
                        const struct pk_effects *effects)
 {
     const char *broken = NULL;
     for (uint32_t i = 0; i < effects->count && broken == NULL; i++) {
         broken = watch_effect(w, c, &effects->list[i]);
+    }
+    if (broken == NULL) {
+        broken = keyless(w);
     }
     return broken != NULL ? broken : stranded(w);
 }
@@ -280,5 +319,6 @@ void watch_free(struct watch *w)
     free(w->waits.list);
     free(w->closed.list);
     free(w->leases.list);
+    free(w->keys.list);
     *w = (struct watch){.blind_to_queues = false};
 }

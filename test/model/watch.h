@@ -29,6 +29,7 @@ struct watched_list {
 struct watch {
     struct watched_list holds, waits, closed;
     struct watched_list leases; /* alive; only `lease` counts */
+    struct watched_list keys;   /* those of them that a TAKE opened */
     uint64_t last_token;
     /* Queues are looked at only when every acquire has its own request id: without
      * one, two waits of a lease can't be told apart from outside. */

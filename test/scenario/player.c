@@ -117,8 +117,9 @@ static bool fill_token(struct player *p, const struct script_line *line,
                        struct pk_command *c)
 {
     const struct player_client *who = &p->clients[p->speaker];
-    if (c->verb == PK_FENCE_GET && who->name.len == 0) {
-        return true; /* anybody's read */
+    bool read = c->verb == PK_FENCE_GET && who->name.len == 0;
+    if (read || c->verb == PK_LEAP) {
+        return true; /* anybody's read; a leap from no token but the machine's own */
     }
     if (c->verb == PK_LOCK_RELEASE || c->verb == PK_LOCK_VALUE) {
         c->token = token_on(p, c->name, who->name, false);
@@ -217,7 +218,8 @@ static bool complete(struct player *p, const struct script_line *line,
     if ((missing & PK_F_TOKEN) && !fill_token(p, line, c)) {
         return false;
     }
-    if ((missing & PK_F_TARGET) && !fill_target(p, line, c)) {
+    bool needs_target = !(fields & PK_F_OPTIONAL_TARGET);
+    if ((missing & PK_F_TARGET) && needs_target && !fill_target(p, line, c)) {
         return false;
     }
     if (fields & PK_F_REQUEST) {
@@ -314,7 +316,9 @@ static bool remember_asked(struct player *p, uint32_t line, const struct pk_comm
         p->asked[p->n_asked].client = p->speaker;
         p->asked[p->n_asked++].request = c->request;
     }
-    p->clients[p->speaker].acquire = c->request;
+    if (c->verb == PK_LOCK_ACQUIRE) {
+        p->clients[p->speaker].acquire = c->request;
+    }
     return true;
 }
 
@@ -402,7 +406,8 @@ static bool run_command(struct player *p, const struct script_line *line,
     who->last = c;
     who->last.leases = NULL; /* they go with `ids` */
     who->spoke = true;
-    bool asked = c.verb != PK_LOCK_ACQUIRE || remember_asked(p, line->number, &c);
+    bool asks = c.verb == PK_LOCK_ACQUIRE || c.verb == PK_KEY_TAKE;
+    bool asked = !asks || remember_asked(p, line->number, &c);
     bool good = asked && step(p, line->number, &c) && learn(p, line->number, &c);
     if (good) {
         print(p, &c, output);

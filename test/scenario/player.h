@@ -43,7 +43,7 @@ struct player {
         struct pk_bytes name;
         uint32_t client;
         uint64_t request;
-    } asked[ASKED_MAX]; /* the locks of every acquire */
+    } asked[ASKED_MAX]; /* the locks of every acquire and take */
     uint32_t n_asked;
     uint64_t next_shared; /* ids that must differ between all clients */
     uint64_t last_token;

@@ -9,6 +9,7 @@ enum {
     SHOW_SINCE = 1 << 1,
     SHOW_LEFT = 1 << 2,
     SHOW_SLOTS = 1 << 3,
+    SHOW_HOLDERS = 1 << 4, /* without waiters: what a reply about keys counts */
 };
 
 void print_lease(struct text *t, const struct lease_names *names, uint64_t lease)
@@ -29,6 +30,15 @@ void print_lease(struct text *t, const struct lease_names *names, uint64_t lease
             return;
         }
     }
+}
+
+static bool has_name(const struct lease_names *names, uint64_t lease)
+{
+    uint32_t i = 0;
+    while (i < names->count && names->list[i].lease != lease) {
+        i++;
+    }
+    return i < names->count;
 }
 
 static void add_number(struct text *t, const char *key, uint64_t n, bool always)
@@ -66,7 +76,7 @@ static void add_fields(struct text *t, const struct pk_effect *e, unsigned show)
     if (e->end != PK_END_NONE) {
         text_addf(t, " %s", pk_end_name(e->end));
     }
-    add_number(t, "holders", e->holders, show & SHOW_COUNTS);
+    add_number(t, "holders", e->holders, show & (SHOW_COUNTS | SHOW_HOLDERS));
     add_number(t, "waiters", e->waiters, show & SHOW_COUNTS);
     add_duration(t, "since", e->since_ms, show & SHOW_SINCE);
     add_duration(t, "left", e->left_ms, show & SHOW_LEFT);
@@ -111,6 +121,7 @@ static void print_reply(struct text *t, const struct pk_effect *e,
     bool shown =
         e->status == PK_OK && (c->verb == PK_LOCK_SHOW || c->verb == PK_LEASE_SHOW);
     unsigned show = blocked || shown ? SHOW_COUNTS : 0;
+    show |= e->status == PK_OK && c->verb == PK_KEY_DROP ? SHOW_HOLDERS : 0;
     add_fields(t, e, e->status == PK_MISMATCH ? SHOW_SLOTS : show);
 }
 
@@ -138,7 +149,7 @@ void print_effect(struct text *t, const struct pk_effect *e, const struct pk_com
     if (e->verb != 0 || e->status != 0) { /* belong to replies alone */
         text_addf(t, " verb=%d status=%d", (int)e->verb, (int)e->status);
     }
-    if (e->kind == PK_EV_LEASE_OPENED) {
+    if (e->kind == PK_EV_LEASE_OPENED && has_name(names, e->lease)) {
         text_addf(t, " lease=%" PRIu64, e->lease);
     }
     if (row && e->kind != PK_ROW_LOCK) {

@@ -181,7 +181,7 @@ static bool next_word(struct parser *p)
 
 /* ---- options ---- */
 
-enum option_type { NUMBER, DURATION, WAIT, TEXT };
+enum option_type { NUMBER, DURATION, WAIT, FLAGS, TEXT };
 
 static const struct option {
     const char *key;
@@ -198,6 +198,7 @@ static const struct option {
     {"max-hold", PK_F_MAX_HOLD, DURATION, offsetof(struct pk_command, max_hold_ms)},
     {"lock-delay", PK_F_LOCK_DELAY, DURATION, offsetof(struct pk_command, lock_delay_ms)},
     {"count", PK_F_COUNT, NUMBER, offsetof(struct pk_command, count)},
+    {"flags", PK_F_FLAGS, FLAGS, offsetof(struct pk_command, flags)},
     {"label", PK_F_LABEL, TEXT, offsetof(struct pk_command, label)},
     {"value", PK_F_VALUE, TEXT, offsetof(struct pk_command, value)},
     {"why", PK_F_REASON, TEXT, offsetof(struct pk_command, reason)},
@@ -221,6 +222,21 @@ enum {
     LIMITS = sizeof limit_names / sizeof limit_names[0],
 };
 
+/* any, add, any+add; or a number, for flags that there are not */
+static const char *flags_read(struct pk_bytes value, uint64_t *flags)
+{
+    if (is(value, "any")) {
+        *flags = PK_KEY_ANY;
+    } else if (is(value, "add")) {
+        *flags = PK_KEY_ADD;
+    } else if (is(value, "any+add")) {
+        *flags = PK_KEY_ANY | PK_KEY_ADD;
+    } else if (number_read(value, flags) != NULL) {
+        return "not any, add, any+add or a number";
+    }
+    return NULL;
+}
+
 static bool read_value(struct parser *p, enum option_type type, void *to)
 {
     struct pk_bytes value = p->word.value;
@@ -229,6 +245,8 @@ static bool read_value(struct parser *p, enum option_type type, void *to)
         *(struct pk_bytes *)to = value;
     } else if (type == NUMBER) {
         why = number_read(value, to);
+    } else if (type == FLAGS) {
+        why = flags_read(value, to);
     } else if (type == WAIT && is(value, "forever")) {
         *(uint64_t *)to = PK_WAIT_FOREVER;
     } else {
@@ -419,6 +437,9 @@ static const struct verb_word {
     {"check", PK_FENCE_CHECK},
     {"set", PK_FENCE_SET},
     {"get", PK_FENCE_GET},
+    {"take", PK_KEY_TAKE},
+    {"keep", PK_KEY_KEEP},
+    {"drop", PK_KEY_DROP},
 };
 
 static const struct action_word {

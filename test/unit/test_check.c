@@ -29,8 +29,8 @@ static void acquire(uint64_t lease, uint64_t request, const char *name, enum pk_
                              .lock_delay_ms = 500});
 }
 
-/* Two live leases and an ended one; held, shared, waited for, semaphore and closed locks;
- * two fences; remembered answers. */
+/* Two live leases, an ended one and a key's; held, shared, waited for, semaphore and
+ * closed locks; two fences; remembered answers. */
 static void build(void)
 {
     pk_machine_free(m);
@@ -56,6 +56,11 @@ static void build(void)
         .verb = PK_LOCK_CANCEL, .lease = 1, .request = 6, .target = 5});
     step((struct pk_command){.verb = PK_FENCE_CLAIM, .name = pk_text("f"), .token = 1});
     step((struct pk_command){.verb = PK_FENCE_CLAIM, .name = pk_text("g"), .token = 2});
+    step((struct pk_command){.verb = PK_KEY_TAKE,
+                             .parts = {{pk_text("key"), 0, PK_EXCLUSIVE}},
+                             .n_parts = 1,
+                             .value = pk_text("mine"),
+                             .ttl_ms = 10000});
     CHECK(pk_machine_check(m) == NULL);
 }
 
@@ -119,7 +124,7 @@ TEST(check__sees_broken_leases)
     struct pk_lease *ended = pk_lease_find(m, 3);
     BROKEN(one->id, 0, "I9: leases out of order");
     BROKEN(one->id, 2, "I9: leases out of order");
-    BROKEN(m->next_lease, 3, "I3: a lease id never given out");
+    BROKEN(m->next_lease, 4, "I3: a lease id never given out");
     BROKEN(ended->replies.count, 1, "I3: an ended lease still has something");
     BROKEN(one->timer.owner, NULL, "I4: a live lease has no deadline");
     BROKEN(one->n_holds, one->n_holds + 1, "I7: a lease's counts");
@@ -130,6 +135,34 @@ TEST(check__sees_broken_leases)
     BROKEN(last->request, 6, "R3: a request is both claimed and remembered");
     BROKEN(one->claims.root->up, one->claims.root->up ^ 2, "I9: a lease's claims");
     BROKEN(ended->end, PK_END_NONE, "I4: a live lease has no deadline");
+}
+
+TEST(check__sees_broken_keys)
+{
+    build();
+    struct pk_lease *lease = pk_lease_find(m, 4);
+    struct pk_claim *key = pk_claim_of(pk_lock_oldest_hold(lock("key")));
+    CHECK(lease->keyed && key->lease == lease);
+    BROKEN(pk_lease_find(m, 1)->keyed, true, "I10: a keyed lease without its key alone");
+    BROKEN(pk_lease_find(m, 2)->keyed, true, "I10: a keyed lease without its key alone");
+    BROKEN(lease->opened_by, 9, "I10: a keyed lease that a request opened");
+    BROKEN(key->parts[0].mode, PK_SHARED, "I10: a key is not one exclusive lock");
+    BROKEN(key->request, 1, "I10: a key is not a plain hold");
+    BROKEN(key->lock_delay_ms, 1, "I10: a key is not a plain hold");
+    BROKEN(key->place, 1, "I10: a key is not a plain hold");
+    /* Without its key; the lock goes with it. */
+    pk_effects_reset(&effects);
+    m->out = &effects;
+    pk_claim_end(m, key, &(struct pk_ending){.why = PK_END_RELEASED});
+    pk_locks_settle(m);
+    m->out = NULL;
+    expect("I10: a keyed lease without its key alone");
+    /* With a max-hold, and so with the timer that I4 wants. */
+    build();
+    key = pk_claim_of(pk_lock_oldest_hold(lock("key")));
+    key->max_hold_ms = 5;
+    key->timer = pk_timer_new(m, PK_TIMER_CLAIM, key->seq, key, m->clock + 5);
+    expect("I10: a key is not a plain hold");
 }
 
 TEST(check__sees_broken_locks)

@@ -25,6 +25,7 @@ static struct pk_command sample(enum pk_verb verb)
     c.max_hold_ms = fields & PK_F_MAX_HOLD ? 16384 : 0;
     c.lock_delay_ms = fields & PK_F_LOCK_DELAY ? 10 : 0;
     c.count = fields & PK_F_COUNT ? 10 : 0;
+    c.flags = fields & PK_F_FLAGS ? PK_KEY_ANY : 0;
     c.name = pk_text(fields & PK_F_NAME ? "jobs/nightly" : "");
     c.label = pk_text(fields & PK_F_LABEL ? "host=h1\npid=7" : "");
     c.value = pk_text(fields & PK_F_VALUE ? "10.0.0.1:80" : "");
@@ -34,6 +35,10 @@ static struct pk_command sample(enum pk_verb verb)
         c.n_parts = 2;
         c.parts[0] = (struct pk_part){.name = pk_text("a"), .mode = PK_SHARED};
         c.parts[1] = (struct pk_part){.name = pk_text("b"), .slots = 3, .mode = PK_SLOT};
+    }
+    if (fields & PK_F_EXCLUSIVE) {
+        c.parts[0].mode = PK_EXCLUSIVE;
+        c.parts[1] = (struct pk_part){.name = pk_text("b"), .mode = PK_EXCLUSIVE};
     }
     if (fields & PK_F_LEASES) {
         c.leases = ids;
@@ -112,6 +117,8 @@ TEST(command__tokens_are_exact_in_json_and_not_zero)
         BOUND(verbs[i], token, PK_TOKEN_MAX, PK_TOKEN_MAX + 1);
     }
     BOUND(PK_FENCE_GET, token, 0, PK_TOKEN_MAX + 1);
+    BOUND(PK_LEAP, token, 0, PK_TOKEN_MAX + 1);
+    BOUND(PK_LEAP, token, PK_TOKEN_MAX, PK_TOKEN_MAX + 1);
 }
 
 TEST(command__texts_have_bounds)
@@ -154,6 +161,44 @@ TEST(command__parts_have_bounds)
     check_good(&c);
     c.n_parts = PK_SET_MAX + 1;
     check_bad(&c);
+}
+
+TEST(command__keys_are_exclusive_and_their_flags_known)
+{
+    static const enum pk_verb verbs[] = {PK_KEY_TAKE, PK_KEY_KEEP, PK_KEY_DROP};
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        BOUND(verbs[i], n_parts, 1, 0);
+        BOUND(verbs[i], parts[1].mode, PK_EXCLUSIVE, PK_SHARED);
+        BOUND(verbs[i], parts[0].mode, PK_EXCLUSIVE, PK_MODE_NONE);
+        BOUND(verbs[i], parts[1].name, pk_text("aa"), pk_text("a"));
+        struct pk_command c = sample(verbs[i]);
+        c.parts[1].mode = PK_SLOT;
+        c.parts[1].slots = 1;
+        check_bad(&c);
+    }
+    BOUND(PK_KEY_KEEP, flags, PK_KEY_ANY | PK_KEY_ADD, 4);
+    BOUND(PK_KEY_KEEP, flags, 0, UINT64_C(1) << 63);
+    BOUND(PK_KEY_DROP, flags, PK_KEY_ANY, PK_KEY_ADD);
+    BOUND(PK_KEY_TAKE, ttl_ms, PK_TTL_MIN_MS, PK_TTL_MIN_MS - 1);
+    BOUND(PK_KEY_KEEP, ttl_ms, PK_TTL_MIN_MS, PK_TTL_MIN_MS - 1);
+    struct pk_command adds = sample(PK_KEY_KEEP);
+    adds.flags = PK_KEY_ADD;
+    adds.ttl_ms = 0;
+    check_good(&adds);
+    adds.ttl_ms = PK_TTL_MAX_MS;
+    check_good(&adds);
+    adds.ttl_ms = PK_TTL_MAX_MS + 1;
+    check_bad(&adds);
+}
+
+TEST(command__a_show_may_name_a_request_and_a_cancel_must)
+{
+    BOUND(PK_LOCK_CANCEL, target, 1, 0);
+    struct pk_command show = sample(PK_LEASE_SHOW);
+    show.target = 0;
+    check_good(&show);
+    show.target = UINT64_MAX;
+    check_good(&show);
 }
 
 TEST(command__limits_have_bounds)
@@ -199,12 +244,47 @@ TEST(command__round_trip_gives_the_same_bytes)
         CHECK_U64(back.lease, c.lease);
         CHECK_U64(back.request, c.request);
         CHECK_U64(back.token, c.token);
+        CHECK_U64(back.target, c.target);
+        CHECK_U64(back.ttl_ms, c.ttl_ms);
+        CHECK_U64(back.count, c.count);
+        CHECK_U64(back.flags, c.flags);
+        CHECK(pk_bytes_equal(back.value, c.value));
         CHECK(pk_bytes_equal(back.name, c.name));
         CHECK_U64(back.n_parts, c.n_parts);
         CHECK_U64(back.n_leases, c.n_leases);
         free(second);
         free(bytes);
     }
+}
+
+/* Verbs are numbers on the wire and in journals: new ones go to the end. */
+TEST(command__verbs_keep_their_numbers)
+{
+    CHECK_U64(PK_LEAP, 2);
+    CHECK_U64(PK_LEASE_SHOW, 6);
+    CHECK_U64(PK_FENCE_GET, 17);
+    CHECK_U64(PK_KEY_TAKE, 18);
+    CHECK_U64(PK_KEY_KEEP, 19);
+    CHECK_U64(PK_KEY_DROP, 20);
+}
+
+/* The flags stand between the other integers and the strings, as command.h says. */
+TEST(command__a_keep_in_bytes)
+{
+    static const unsigned char want[] = {PK_KEY_KEEP, 5, 0,   100,          3, 1, 'v',
+                                         1,           1, 'k', PK_EXCLUSIVE, 0};
+    struct pk_command c = {.verb = PK_KEY_KEEP,
+                           .stamp_ms = 5,
+                           .ttl_ms = 100,
+                           .flags = PK_KEY_ANY | PK_KEY_ADD,
+                           .value = pk_text("v"),
+                           .n_parts = 1};
+    c.parts[0] = (struct pk_part){.name = pk_text("k"), .mode = PK_EXCLUSIVE};
+    size_t len;
+    unsigned char *bytes = encoded(&c, &len);
+    CHECK_U64(len, sizeof want);
+    CHECK(memcmp(bytes, want, len) == 0);
+    free(bytes);
 }
 
 TEST(command__cut_at_every_byte_is_refused)

@@ -151,6 +151,13 @@ static struct pk_machine *rich_machine(void)
     set_fence(m, "disk", 3, "state");
     step(m, (struct pk_command){
                 .verb = PK_FENCE_CLAIM, .name = pk_text("bare"), .token = 2});
+    struct pk_command take = {.verb = PK_KEY_TAKE, .ttl_ms = 700, .n_parts = 2};
+    take.value = pk_text("mine");
+    take.parts[0] = (struct pk_part){.name = pk_text("key"), .mode = PK_EXCLUSIVE};
+    take.parts[1] = (struct pk_part){.name = pk_text("broken"), .mode = PK_EXCLUSIVE};
+    step(m, take);
+    step(m, (struct pk_command){
+                .verb = PK_LOCK_BREAK, .name = pk_text("broken"), .token = 5});
     tick(m, 20);
     return m;
 }
@@ -250,6 +257,36 @@ TEST(snapshot__a_ring_that_went_round_is_as_one_that_was_read)
 }
 
 /* ---- nothing else ---- */
+
+/* That a lease is keyed is part of the state: of bytes, digest and what comes next. */
+TEST(snapshot__a_key_is_not_a_hold_that_looks_the_same)
+{
+    struct pk_machine *key = pk_machine_new();
+    struct pk_machine *hold = pk_machine_new();
+    struct pk_command take = {
+        .verb = PK_KEY_TAKE, .ttl_ms = 1000, .n_parts = 1, .value = pk_text("v")};
+    take.parts[0] = (struct pk_part){.name = pk_text("k"), .mode = PK_EXCLUSIVE};
+    step(key, take);
+    open_lease(hold, 0, "");
+    struct pk_command c = acquire(1, 0, "k");
+    c.value = pk_text("v");
+    step(hold, c);
+    CHECK(pk_machine_digest(key) != pk_machine_digest(hold));
+    struct bytes b = snapshot(key);
+    struct pk_machine *back = pk_machine_restore(b.data, b.len);
+    CHECK(back != NULL);
+    struct pk_command drop_it = take;
+    drop_it.verb = PK_KEY_DROP;
+    drop_it.ttl_ms = 0;
+    step(back, drop_it);
+    step(hold, drop_it);
+    CHECK_U64(pk_machine_stats(back).holds, 0);
+    CHECK_U64(pk_machine_stats(hold).holds, 1);
+    pk_machine_free(back);
+    pk_machine_free(hold);
+    pk_machine_free(key);
+    drop(b);
+}
 
 TEST(snapshot__every_flipped_byte_is_refused)
 {

@@ -49,6 +49,47 @@ TEST(tokens__grants_go_on_above_a_leap)
     pk_machine_free(m);
 }
 
+TEST(tokens__a_leap_starts_from_the_higher_of_two)
+{
+    struct pk_machine *m = pk_machine_new();
+    struct pk_command leap = {.verb = PK_LEAP, .token = 1000};
+    CHECK_U64(reply_to(m, &leap).token, 1000 + PK_TOKEN_LEAP);
+    CHECK_U64(reply_to(m, &leap).token, 1000 + 2 * PK_TOKEN_LEAP); /* its own is higher */
+    leap.token = PK_TOKEN_MAX - PK_TOKEN_LEAP + 1;
+    struct pk_effect e = reply_to(m, &leap);
+    CHECK(e.status == PK_LIMIT);
+    CHECK(pk_bytes_equal(e.why, pk_text("tokens")));
+    CHECK_U64(pk_machine_last_token(m), 1000 + 2 * PK_TOKEN_LEAP);
+    leap.token = PK_TOKEN_MAX - PK_TOKEN_LEAP;
+    CHECK_U64(reply_to(m, &leap).token, PK_TOKEN_MAX);
+    CHECK_STR(pk_machine_check(m), NULL);
+    pk_machine_free(m);
+}
+
+/* Two keys need two tokens, and those in reserve for waiters are not there for them. */
+TEST(tokens__run_out_for_keys_before_any_is_taken)
+{
+    struct pk_machine *m = pk_machine_new();
+    struct pk_command take = {.verb = PK_KEY_TAKE, .ttl_ms = 1000, .n_parts = 2};
+    take.parts[0] = (struct pk_part){.name = pk_text("a"), .mode = PK_EXCLUSIVE};
+    take.parts[1] = (struct pk_part){.name = pk_text("b"), .mode = PK_EXCLUSIVE};
+    m->last_token = PK_TOKEN_MAX - 1;
+    struct pk_effect e = reply_to(m, &take);
+    CHECK(e.status == PK_LIMIT);
+    CHECK(pk_bytes_equal(e.why, pk_text("tokens")));
+    CHECK_U64(pk_machine_stats(m).leases, 0);
+    CHECK_U64(pk_machine_last_token(m), PK_TOKEN_MAX - 1);
+    m->last_token = PK_TOKEN_MAX - 2;
+    e = reply_to(m, &take);
+    CHECK(e.status == PK_OK);
+    CHECK_U64(e.token, PK_TOKEN_MAX - 1);
+    CHECK_U64(e.lease, 1);
+    CHECK_U64(e.holders, 2);
+    CHECK_U64(pk_machine_last_token(m), PK_TOKEN_MAX);
+    CHECK_STR(pk_machine_check(m), NULL);
+    pk_machine_free(m);
+}
+
 /* The last tokens: who waits has one in reserve, and nobody is let in beyond that. */
 TEST(tokens__run_out_by_a_refusal_and_never_in_a_grant)
 {
