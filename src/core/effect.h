@@ -51,9 +51,9 @@ struct pk_effect {
     enum pk_end end;
     enum pk_mode mode;
     uint32_t slots;
-    uint32_t part, parts; /* of a set: this is lock number part (from 0) of parts */
-    uint32_t place;       /* in the queue, from 1 */
-    uint32_t holders, waiters;
+    uint32_t part, parts;      /* of a set: this is lock number part (from 0) of parts */
+    uint32_t place;            /* in the queue, from 1 */
+    uint32_t holders, waiters; /* TAKE, DROP: holders is how many keys */
     uint64_t lease, request, token;
     uint64_t left_ms;   /* of the lease */
     uint64_t closed_ms; /* of the lock's delay after an unclean end */
