@@ -3,11 +3,13 @@
  * The bytes of one log entry: all that one loop turn of a leader has to say.
  *
  *     head (PK_ENTRY_HEAD bytes, integers little endian)
- *         magic and version (4)   kind (1)   flags (1)   zero (2)
+ *         magic and version (4)   kind (1)   flags (1)   bytes of padding (1)   zero (1)
  *         origin (8)   batch (8)   index (8)   stamp (8)
  *         digest_index (8)   digest (8)   count (8)
  *     body
- *         COMMANDS: `count` commands as core/command.h encodes them, stamp 0
+ *         COMMANDS: `count` commands as core/command.h encodes them; each is run with
+ *                   the entry's stamp, so that it does not matter which of them is fit
+ *                   to move the clock
  *         RESTORE:  a piece of a backup;  ADOPT: nothing
  *     zeros up to a multiple of 8, which the consensus library wants
  *
@@ -48,10 +50,11 @@ struct pk_entry {
 
 /* The size of an entry whose body has `body` bytes, padding included. */
 size_t pk_entry_size(size_t body);
-/* Writes the head and the padding of an entry whose body already stands at
- * out + PK_ENTRY_HEAD. */
+/* Writes the head and the padding of an entry whose body (e->body.len bytes) already
+ * stands at out + PK_ENTRY_HEAD. */
 void pk_entry_seal(unsigned char *out, const struct pk_entry *e);
-/* False when the bytes are no entry. The body borrows from `in`, padding included. */
+/* False when the bytes are no entry: what seal can't have written is refused. The body
+ * borrows from `in`. */
 bool pk_entry_open(const unsigned char *in, size_t len, struct pk_entry *e);
 
 #endif

@@ -36,8 +36,9 @@ struct pk_guard_counts {
     uint64_t g1, g2, g3;
 };
 
-/* Replaces members of `io`, which must outlive the guard. Call before raft_init(), with
- * the `raft` that will be made on it. */
+/* Replaces members of `io`, which must outlive the guard and gets them back when it is
+ * freed. Call before raft_init(), with the `raft` that will be made on it; raft->data
+ * belongs to the guard from then on. */
 struct pk_guard *pk_guard_install(struct raft_io *io, struct raft *raft,
                                   struct pk_guard_switches off);
 struct pk_guard_counts pk_guard_counts(const struct pk_guard *g);

@@ -24,6 +24,8 @@ enum {
     PK_NODE_NAME_MAX = 64, /* with its NUL: letters, digits, '-', '_', '.' */
     PK_HOST_MAX = 128,     /* "host:port" with its NUL */
     PK_PEERS_MAX = 64,     /* ever met */
+    /* "name@host:port" with its NUL: where other nodes find this one. */
+    PK_NODE_ADDRESS_MAX = PK_NODE_NAME_MAX + PK_HOST_MAX,
 };
 
 struct pk_identity {
@@ -43,10 +45,12 @@ struct pk_peer {
 };
 
 struct pk_peers {
-    char path[4096];
+    char dir[4096]; /* the data directory */
     struct pk_peer list[PK_PEERS_MAX];
     size_t count;
 };
+
+/* Sentences that functions here return are good until the thread's next call of one. */
 
 /* NULL when it can be a node's name, else a sentence. */
 const char *pk_node_name_wrong(const char *name);
@@ -64,7 +68,8 @@ const char *pk_identity_create(const char *dir, struct pk_identity *id);
 /* Loads DIR/peers. NULL, or a sentence. */
 const char *pk_peers_load(struct pk_peers *p, const char *dir);
 /* Takes in what a peer says of itself and stores it durably if it is new. NULL, or why
- * this peer must be refused (its id is known with another incarnation). */
+ * this peer must be refused: its id is known with another incarnation, or there is no
+ * way to remember it. */
 const char *pk_peers_meet(struct pk_peers *p, const struct pk_peer *who);
 /* NULL: never met. */
 const struct pk_peer *pk_peers_find(const struct pk_peers *p, uint64_t id);

@@ -6,10 +6,11 @@
  * order, the same on every node. It knows nothing of clients, time or loops: the
  * embedder gives it a raft_io (raft/uvio.h, or the simulator's) and hooks. Deeper rules
  * of the library's use are kept in here: one buffer per proposal, lengths in multiples
- * of 8, guards, no callbacks of proposals (outcomes are told by the entries themselves).
+ * of 8, guards, no callbacks of requests (what became of a proposal, its entry tells;
+ * what became of a change of members, the configuration).
  *
  * Threading: none. Hooks are called from inside calls of the library; they must not
- * propose, close or free.
+ * propose, change members, close or free.
  */
 #ifndef PICKET_RAFT_REPLICA_H
 #define PICKET_RAFT_REPLICA_H
@@ -27,8 +28,10 @@ struct pk_replica;
 
 enum {
     PK_MEMBERS_MAX = 16,
-    PK_ADDRESS_MAX = 128,           /* "name@host:port" with its NUL */
-    PK_ENTRY_MAX = 2 * 1024 * 1024, /* bytes of one entry; a larger body is refused */
+    PK_ADDRESS_MAX = 128,             /* "name@host:port" with its NUL */
+    PK_ENTRY_MAX = 2 * 1024 * 1024,   /* bytes of one entry; a larger body is refused */
+    PK_BODY_MAX = PK_ENTRY_MAX - 256, /* bytes of one command, or one piece of a backup */
+    PK_BACKUP_MAX = 1024 * 1024 * 1024, /* bytes of a whole backup */
 };
 
 enum pk_member_role { PK_MEMBER_VOTER, PK_MEMBER_STANDBY, PK_MEMBER_SPARE };
@@ -42,16 +45,17 @@ struct pk_member {
 struct pk_replica_options {
     uint64_t id;
     const char *address;
-    uint64_t origin;       /* random: this run of this process */
-    uint32_t election_ms;  /* 0: 300; heartbeat is a tenth */
-    uint32_t threshold;    /* entries between snapshots; 0: 8192 */
-    uint32_t trailing;     /* entries kept behind a snapshot; 0: 8192 */
-    uint32_t seed;         /* of the library's own randomness; 0: leave it alone */
-    bool any_capacity;     /* the raft_io reports no disk capacity (simulator) */
+    uint64_t origin;      /* random: this run of this process */
+    uint32_t election_ms; /* 0: 300; heartbeat is a tenth */
+    uint32_t threshold;   /* entries between snapshots; 0: 8192 */
+    uint32_t trailing;    /* entries kept behind a snapshot; 0: 8192 */
+    uint32_t seed;        /* of the library's own randomness; 0: leave it alone */
+    bool any_capacity;    /* the raft_io reports no disk capacity (simulator) */
     struct pk_guard_switches guards_off;
 };
 
-/* One command of one entry has been run. */
+/* One command of one entry has been run. RESTORE and ADOPT are one step each, without a
+ * command: the effects have one REPLY (verb LEAP), with OK, or BADARG and why. */
 struct pk_step {
     const struct pk_entry *entry;
     uint64_t nth; /* of the entry's commands, from 0 */
@@ -68,7 +72,9 @@ struct pk_replica_hooks {
      * watches has missed something, and the clock may have jumped. */
     void (*replaced)(void *ctx);
     /* This replica can't go on (it has diverged, or its log can't be read). Must not
-     * come back to the library: stop the process, or in the simulator this node. */
+     * come back to the library: stop the process, or in the simulator this node. From
+     * here on it runs nothing, proposes nothing and takes no snapshot. While
+     * pk_replica_start runs it is not called: start returns the sentence. */
     void (*broken)(void *ctx, const char *why);
 };
 
@@ -86,7 +92,8 @@ const char *pk_replica_start(struct pk_replica *r);
  * pk_replica_free. */
 void pk_replica_close(struct pk_replica *r, void (*closed)(void *ctx), void *ctx);
 void pk_replica_free(struct pk_replica *r);
-/* The process is gone (simulated crash): frees memory without talking to anybody. */
+/* The process is gone (simulated crash): frees memory without talking to anybody. What
+ * the raft_io still owes the library must never be called back. */
 void pk_replica_abandon(struct pk_replica *r);
 
 /* ---- what it knows ---- */
@@ -104,34 +111,42 @@ struct pk_standing {
 struct pk_standing pk_replica_standing(struct pk_replica *r);
 /* The configuration in force; returns how many. `progress` (may be NULL): on a leader
  * the index up to which each one's log is known to match, else 0. */
-size_t pk_replica_members(struct pk_replica *r, struct pk_member *out, uint64_t *progress);
+size_t pk_replica_members(struct pk_replica *r, struct pk_member *out,
+                          uint64_t *progress);
 struct pk_guard_counts pk_replica_guard_counts(const struct pk_replica *r);
 
 /* ---- proposing ---- */
 
 enum pk_proposed {
-    PK_PROPOSED,    /* in the log of this leader; whether it commits, entries will tell */
-    PK_NOT_LEADER,  /* not done */
-    PK_NO_SPACE,    /* not done: a disk is full */
-    PK_NOT_TAKEN,   /* not done, for another reason */
+    PK_PROPOSED,   /* in the log of this leader; whether it commits, entries will tell */
+    PK_NOT_LEADER, /* not done */
+    PK_NO_SPACE,   /* not done: a disk is full */
+    PK_NOT_TAKEN,  /* not done, for another reason */
 };
 
 /* Room for the body of a proposal; valid until the next call of propose or room. The
  * bytes move when it grows, so ask before writing more. */
 unsigned char *pk_replica_room(struct pk_replica *r, size_t body);
-/* Proposes the body that stands in the room. Fills in the entry's index (and, when one
- * is due, the digest to compare). */
-enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e, size_t body);
+/* Proposes the body that stands in the room. Fills in the entry's origin, index, body
+ * (and, when one is due, the digest to compare). Unless the answer is PK_PROPOSED the
+ * body stays in the room. */
+enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e,
+                                    size_t body);
 
 /* ---- membership, leader only; one change at a time ---- */
 
 enum pk_change { PK_CHANGE_ADD, PK_CHANGE_STANDBY, PK_CHANGE_VOTER, PK_CHANGE_REMOVE };
 
-/* Begins a change; `done` is called once with NULL or why it failed. NULL, or at once
- * why it can't begin. */
+/* Begins a change; `done` is called once with NULL or why it failed: from
+ * pk_replica_poll, or from pk_replica_close. NULL, or at once why it can't begin (then
+ * `done` is not called). ADD makes a spare, which takes part in nothing; STANDBY gets the
+ * log; VOTER waits until the node has caught up. */
 const char *pk_replica_change(struct pk_replica *r, enum pk_change what, uint64_t id,
                               const char *address,
                               void (*done)(void *ctx, const char *wrong), void *ctx);
+/* Looks whether a change has come to its end. Call it when the library may have done
+ * something; pk_turn_end does. */
+void pk_replica_poll(struct pk_replica *r);
 /* Hands leadership to `id` (0: to whoever is best). NULL, or why not. */
 const char *pk_replica_transfer(struct pk_replica *r, uint64_t id);
 

@@ -18,6 +18,7 @@ struct uv_loop_s;
 struct raft_io;
 struct pk_uvio;
 
+/* What pointers point to must stay good until the end. */
 struct pk_uvio_options {
     struct uv_loop_s *loop;
     const char *dir;    /* the node's data directory */
@@ -32,7 +33,14 @@ struct pk_uvio_options {
     void *ctx;
 };
 
-/* NULL with a sentence in `why`. Handles on the loop that must run after the library's
+/* Since the beginning, for metrics. */
+struct pk_uvio_counts {
+    uint64_t handshakes;     /* that ended well, dialled and answered */
+    uint64_t refused;        /* by us or by the other side */
+    uint64_t frames_refused; /* links ended because of a message on them */
+};
+
+/* NULL with a sentence in `why`. SIGPIPE must be ignored, since libuv does not. Handles on the loop that must run after the library's
  * own (prepare, check) are to be started before the replica is. */
 struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t size);
 struct raft_io *pk_uvio_io(struct pk_uvio *u);
@@ -41,7 +49,9 @@ struct raft_io *pk_uvio_io(struct pk_uvio *u);
 void pk_uvio_tune(struct pk_uvio *u);
 /* The port it listens on. */
 uint16_t pk_uvio_port(const struct pk_uvio *u);
-/* After pk_replica_close has called back. */
+struct pk_uvio_counts pk_uvio_counts(const struct pk_uvio *u);
+/* After pk_replica_close has called back, or when there never was a replica on it; then
+ * the loop must run on for a turn. */
 void pk_uvio_free(struct pk_uvio *u);
 
 #endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+#include "raft/guard.h"
+
+#include <stddef.h>
+
+#include <raft.h>
+
+#include "core/door.h"
+
+enum { REMEMBERED = 16 };
+
+/* A snapshot that is being loaded for somebody else. */
+struct loading {
+    struct raft_io_snapshot_get inner;
+    struct raft_io_snapshot_get *outer;
+    raft_io_snapshot_get_cb cb;
+    struct pk_guard *guard;
+    struct loading *next;
+};
+
+struct pk_guard {
+    struct raft_io *io;
+    struct raft_io original; /* the members as they were */
+    struct raft *raft;
+    raft_io_recv_cb receive;
+    struct pk_guard_switches off;
+    struct pk_guard_counts counts;
+    struct loading *loading;
+    struct { /* what was loaded last, oldest overwritten first */
+        raft_index index;
+        raft_term term;
+    } loaded[REMEMBERED];
+    unsigned n_loaded;
+};
+
+/* The library keeps itself in io->data, and leaves raft->data to us. */
+static struct pk_guard *guard_of(const struct raft_io *io)
+{
+    return ((struct raft *)io->data)->data;
+}
+
+/* ---- G1 and G2: what comes in ---- */
+
+static bool would_crash(const struct pk_guard *g, const struct raft_message *m)
+{
+    return m->type == RAFT_INSTALL_SNAPSHOT && !g->off.no_g1 &&
+           g->raft->legacy.snapshot_taking;
+}
+
+static bool would_go_back(const struct pk_guard *g, const struct raft_message *m)
+{
+    if (m->type != RAFT_APPEND_ENTRIES || g->off.no_g2) {
+        return false;
+    }
+    const struct raft_append_entries *a = &m->append_entries;
+    raft_index ours = raft_commit_index(g->raft);
+    return a->prev_log_index + a->n_entries < ours && a->leader_commit > ours;
+}
+
+static void receive_guarded(struct raft_io *io, struct raft_message *m)
+{
+    struct pk_guard *g = guard_of(io);
+    if (would_crash(g, m)) {
+        g->counts.g1++;
+        raft_configuration_close(&m->install_snapshot.conf);
+        raft_free(m->install_snapshot.data.base);
+        return;
+    }
+    if (would_go_back(g, m)) {
+        g->counts.g2++;
+        m->append_entries.leader_commit = raft_commit_index(g->raft);
+    }
+    g->receive(io, m);
+}
+
+static int start_guarded(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                         raft_io_recv_cb receive)
+{
+    struct pk_guard *g = guard_of(io);
+    g->receive = receive;
+    return g->original.start(io, msecs, tick, receive_guarded);
+}
+
+/* ---- G3: snapshots that go out ---- */
+
+static void drop_loading(struct pk_guard *g, struct loading *l)
+{
+    struct loading **at = &g->loading;
+    while (*at != l) {
+        at = &(*at)->next;
+    }
+    *at = l->next;
+    pk_door_resize(l, 0);
+}
+
+static void loaded(struct raft_io_snapshot_get *inner, struct raft_snapshot *s,
+                   int status)
+{
+    struct loading *l = inner->data;
+    struct pk_guard *g = l->guard;
+    struct raft_io_snapshot_get *outer = l->outer;
+    raft_io_snapshot_get_cb cb = l->cb;
+    drop_loading(g, l);
+    if (status == 0) {
+        unsigned at = g->n_loaded++ % REMEMBERED;
+        g->loaded[at].index = s->index;
+        g->loaded[at].term = s->term;
+    }
+    cb(outer, s, status);
+}
+
+static int snapshot_get_guarded(struct raft_io *io, struct raft_io_snapshot_get *req,
+                                raft_io_snapshot_get_cb cb)
+{
+    struct pk_guard *g = guard_of(io);
+    struct loading *l = pk_door_resize(NULL, sizeof *l);
+    *l = (struct loading){.outer = req, .cb = cb, .guard = g, .next = g->loading};
+    l->inner.data = l;
+    g->loading = l;
+    req->cb = cb;
+    int rv = g->original.snapshot_get(io, &l->inner, loaded);
+    if (rv != 0) {
+        drop_loading(g, l);
+    }
+    return rv;
+}
+
+/* 0: a snapshot that was never loaded. */
+static raft_term term_of(const struct pk_guard *g, raft_index index)
+{
+    for (unsigned i = 0; i < REMEMBERED; i++) {
+        if (g->loaded[i].index == index) {
+            return g->loaded[i].term;
+        }
+    }
+    return 0;
+}
+
+static int send_guarded(struct raft_io *io, struct raft_io_send *req,
+                        const struct raft_message *m, raft_io_send_cb cb)
+{
+    struct pk_guard *g = guard_of(io);
+    if (m->type != RAFT_INSTALL_SNAPSHOT || g->off.no_g3) {
+        return g->original.send(io, req, m, cb);
+    }
+    struct raft_message mended = *m;
+    raft_term term = term_of(g, m->install_snapshot.last_index);
+    if (term != 0 && term != m->install_snapshot.last_term) {
+        g->counts.g3++;
+        mended.install_snapshot.last_term = term;
+    }
+    return g->original.send(io, req, &mended, cb);
+}
+
+/* ---- putting it in and taking it out ---- */
+
+struct pk_guard *pk_guard_install(struct raft_io *io, struct raft *raft,
+                                  struct pk_guard_switches off)
+{
+    struct pk_guard *g = pk_door_resize(NULL, sizeof *g);
+    *g = (struct pk_guard){.io = io, .original = *io, .raft = raft, .off = off};
+    raft->data = g;
+    io->start = start_guarded;
+    io->send = send_guarded;
+    io->snapshot_get = snapshot_get_guarded;
+    return g;
+}
+
+struct pk_guard_counts pk_guard_counts(const struct pk_guard *g)
+{
+    return g->counts;
+}
+
+void pk_guard_free(struct pk_guard *g)
+{
+    while (g->loading != NULL) {
+        drop_loading(g, g->loading);
+    }
+    g->io->start = g->original.start;
+    g->io->send = g->original.send;
+    g->io->snapshot_get = g->original.snapshot_get;
+    pk_door_resize(g, 0);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+#include "raft/handshake.h"
+
+#include <string.h>
+
+#include "core/door.h"
+#include "core/wire.h"
+
+enum {
+    MAGIC_BYTES = 4,
+    AT_VERSION = MAGIC_BYTES,
+    AT_KIND,
+    AT_LENGTH,
+    HEAD_BYTES = AT_LENGTH + 2,
+    BODY_MOST = PK_GREETING_MAX - HEAD_BYTES,
+};
+
+static const char magic[] = "PKHI";
+
+/* Cut where it is too long, between two characters of UTF-8. */
+static struct pk_bytes short_enough(const char *text, size_t most)
+{
+    size_t len = strlen(text);
+    if (len > most) {
+        for (len = most; len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80; len--) {
+        }
+    }
+    return pk_bytes(text, len);
+}
+
+static void write_speaker(struct pk_writer *w, const struct pk_greeting *g)
+{
+    pk_write_uint(w, g->cluster);
+    pk_write_uint(w, g->to);
+    pk_write_uint(w, g->from.id);
+    pk_write_uint(w, g->from.incarnation);
+    pk_write_uint(w, g->run);
+    pk_write_bytes(w, pk_text(g->from.name));
+    pk_write_bytes(w, pk_text(g->address));
+    pk_write_bytes(w, pk_text(g->from.client));
+    pk_write_bytes(w, pk_text(g->from.http));
+}
+
+size_t pk_greeting_encode(const struct pk_greeting *g, unsigned char *out)
+{
+    struct pk_writer w = {.out = out + HEAD_BYTES};
+    if (g->kind == PK_REFUSAL) {
+        pk_write_bytes(&w, short_enough(g->why, PK_REFUSAL_MAX - 1));
+    } else {
+        write_speaker(&w, g);
+    }
+    PK_ASSERT(w.len <= BODY_MOST);
+    memcpy(out, magic, MAGIC_BYTES);
+    out[AT_VERSION] = PK_GREETING_VERSION;
+    out[AT_KIND] = (unsigned char)g->kind;
+    out[AT_LENGTH] = (unsigned char)(w.len & 0xff);
+    out[AT_LENGTH + 1] = (unsigned char)(w.len >> 8);
+    return HEAD_BYTES + w.len;
+}
+
+/* Printable ASCII, or UTF-8 that a log can take: no control characters. */
+static void read_text(struct pk_reader *r, char *out, size_t size)
+{
+    struct pk_bytes text = pk_read_bytes(r, size - 1);
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        r->bad = r->bad || c < 0x20 || c == 0x7f;
+        out[i] = text.data[i];
+    }
+    out[text.len] = '\0';
+}
+
+static bool is_consistent(const struct pk_greeting *g)
+{
+    size_t name = strlen(g->from.name);
+    return pk_node_name_wrong(g->from.name) == NULL &&
+           g->from.id == pk_node_id(g->from.name) && g->from.incarnation != 0 &&
+           strncmp(g->address, g->from.name, name) == 0 && g->address[name] == '@';
+}
+
+static bool read_body(struct pk_reader *r, struct pk_greeting *g)
+{
+    if (g->kind == PK_REFUSAL) {
+        read_text(r, g->why, sizeof g->why);
+        return !r->bad && r->at == r->end;
+    }
+    g->cluster = pk_read_uint(r);
+    g->to = pk_read_uint(r);
+    g->from.id = pk_read_uint(r);
+    g->from.incarnation = pk_read_uint(r);
+    g->run = pk_read_uint(r);
+    read_text(r, g->from.name, sizeof g->from.name);
+    read_text(r, g->address, sizeof g->address);
+    read_text(r, g->from.client, sizeof g->from.client);
+    read_text(r, g->from.http, sizeof g->from.http);
+    return !r->bad && r->at == r->end && is_consistent(g);
+}
+
+enum pk_greeting_state pk_greeting_decode(const unsigned char *in, size_t len,
+                                          struct pk_greeting *out)
+{
+    memset(out, 0, sizeof *out);
+    if (memcmp(in, magic, len < MAGIC_BYTES ? len : MAGIC_BYTES) != 0) {
+        return PK_GREETING_GARBAGE;
+    }
+    if (len < HEAD_BYTES) {
+        return PK_GREETING_PART;
+    }
+    unsigned kind = in[AT_KIND];
+    size_t body = in[AT_LENGTH] | (size_t)in[AT_LENGTH + 1] << 8;
+    if (kind < PK_HELLO || kind > PK_REFUSAL || body > BODY_MOST ||
+        len > HEAD_BYTES + body) {
+        return PK_GREETING_GARBAGE;
+    }
+    if (len < HEAD_BYTES + body) {
+        return PK_GREETING_PART;
+    }
+    out->kind = (enum pk_greeting_kind)kind;
+    if (in[AT_VERSION] != PK_GREETING_VERSION && kind != PK_REFUSAL) {
+        return PK_GREETING_VERSION_DIFFERS;
+    }
+    struct pk_reader r = {.at = in + HEAD_BYTES, .end = in + len};
+    return read_body(&r, out) ? PK_GREETING_WHOLE : PK_GREETING_GARBAGE;
+}

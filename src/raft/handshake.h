@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What two nodes say to each other before consensus has its turn: the one that dials
+ * says HELLO, the other answers WELCOME, or REFUSAL with a sentence for the operator.
+ *
+ *     head    "PKHI"   version (1)   kind (1)   length of the body (2, little endian)
+ *     body    as core/wire.h writes it
+ *         HELLO, WELCOME: cluster, id of the one addressed, own id, own incarnation,
+ *                         run, own name, own address, client address, HTTP address
+ *         REFUSAL:        the sentence
+ *
+ * The head and the REFUSAL stay as they are in all versions, so that two that don't
+ * understand each other can say so.
+ */
+#ifndef PICKET_RAFT_HANDSHAKE_H
+#define PICKET_RAFT_HANDSHAKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "raft/identity.h"
+
+enum {
+    PK_GREETING_VERSION = 1,
+    PK_GREETING_MAX = 1024, /* bytes of one, head included */
+    PK_REFUSAL_MAX = 512,   /* a sentence with its NUL; what is longer is cut */
+};
+
+enum pk_greeting_kind { PK_HELLO = 1, PK_WELCOME = 2, PK_REFUSAL = 3 };
+
+struct pk_greeting {
+    enum pk_greeting_kind kind;
+    uint64_t cluster;
+    uint64_t to;
+    uint64_t run; /* random: this run of the process that speaks */
+    struct pk_peer from;
+    char address[PK_NODE_ADDRESS_MAX]; /* "name@host:port" of the one that speaks */
+    char why[PK_REFUSAL_MAX];
+};
+
+enum pk_greeting_state {
+    PK_GREETING_PART,  /* more bytes are needed */
+    PK_GREETING_WHOLE, /* and not a byte more than that */
+    PK_GREETING_VERSION_DIFFERS,
+    PK_GREETING_GARBAGE, /* no greeting, whatever comes */
+};
+
+/* Writes at most PK_GREETING_MAX bytes; returns how many. */
+size_t pk_greeting_encode(const struct pk_greeting *g, unsigned char *out);
+/* Total on any bytes. A greeting that is WHOLE has a valid name, the id that belongs to
+ * the name and an address that begins with it. A byte behind its end is GARBAGE: nobody
+ * speaks before it was answered. */
+enum pk_greeting_state pk_greeting_decode(const unsigned char *in, size_t len,
+                                          struct pk_greeting *out);
+
+#endif

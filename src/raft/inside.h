@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* The fields of a replica, private to replica.c, state.c and members.c. */
+#ifndef PICKET_RAFT_INSIDE_H
+#define PICKET_RAFT_INSIDE_H
+
+#include <raft.h>
+
+#include "raft/replica.h"
+
+#if !defined(RAFT_VERSION_NUMBER) || RAFT_VERSION_NUMBER < 2201
+#error "libraft 0.22.1 or newer is needed: older ones lose acknowledged writes."
+#endif
+
+/* One proposal, as the library knows it. */
+struct pk_request {
+    struct raft_apply apply;
+    uint64_t index, term;
+    struct pk_request *next;
+};
+
+/* A backup on its way in, piece by piece. */
+struct pk_staging {
+    unsigned char *bytes;
+    size_t len, capacity;
+};
+
+struct pk_mark {
+    uint64_t index; /* 0: none */
+    uint64_t digest;
+};
+
+struct pk_changing {
+    bool running;
+    enum pk_change what;
+    uint64_t id, term;
+    void (*done)(void *ctx, const char *wrong);
+    void *ctx;
+    /* The library keeps the pointer after a failed assignment: it lives as long as the
+     * replica. */
+    struct raft_change request;
+};
+
+struct pk_replica {
+    struct raft raft;
+    struct raft_fsm fsm;
+    struct raft_io *io;
+    struct pk_guard *guard;
+    struct pk_replica_hooks hooks;
+    uint64_t origin;
+
+    /* What is replicated: the same on every node that has run the same entries. */
+    struct pk_machine *machine;
+    uint64_t last_entry; /* index of the last entry run */
+    struct pk_staging staging;
+
+    struct pk_effects effects;
+    struct pk_mark mark; /* of the last marked entry */
+    uint64_t mark_told;  /* index of the last mark that was proposed */
+
+    unsigned char *room; /* an entry in the making, from raft_malloc */
+    size_t room_size;
+    size_t last_size; /* of the entry before: the next one may be as long */
+    struct pk_request *first_request, **end_of_requests; /* in the library, by index */
+    struct pk_request *spare_requests;
+
+    struct pk_changing changing;
+    struct raft_transfer transfer;
+
+    void (*closed)(void *ctx);
+    void *closed_ctx;
+    bool starting, closing, broken;
+    char why[320];
+};
+
+/* Makes r->fsm. */
+void pk_state_open(struct pk_replica *r);
+void pk_state_free(struct pk_replica *r);
+/* The replica can't go on. `why` is a format. */
+void pk_replica_break(struct pk_replica *r, const char *why, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A change that runs will not come to its end here. */
+void pk_members_close(struct pk_replica *r);
+
+#endif

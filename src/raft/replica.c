@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/* A replica's life, its standing, and proposals. state.c runs the entries. */
+#include "raft/replica.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/door.h"
+#include "raft/inside.h"
+
+enum {
+    ELECTION_MS = 300,
+    HEARTBEATS = 10, /* within one election timeout */
+    INSTALL_SNAPSHOT_MS = 5000,
+    SNAPSHOT_ENTRIES = 8192,
+    ROOM_LEAST = 1024,
+};
+
+void pk_replica_break(struct pk_replica *r, const char *why, ...)
+{
+    if (r->broken) {
+        return;
+    }
+    va_list args;
+    va_start(args, why);
+    vsnprintf(r->why, sizeof r->why, why, args);
+    va_end(args);
+    r->broken = true;
+    if (!r->starting) {
+        r->hooks.broken(r->hooks.ctx, r->why);
+    }
+}
+
+/* The library's words about what it has just refused. */
+static const char *refusal(struct pk_replica *r, const char *what, int rv)
+{
+    const char *said = raft_errmsg(&r->raft);
+    const char *below = r->io->errmsg;
+    said = said[0] != '\0' ? said : below[0] != '\0' ? below : raft_strerror(rv);
+    snprintf(r->why, sizeof r->why, "%s: %s", what, said);
+    return r->why;
+}
+
+/* ---- life ---- */
+
+static void settle(struct raft *raft, const struct pk_replica_options *o)
+{
+    unsigned election = o->election_ms != 0 ? o->election_ms : ELECTION_MS;
+    raft->tracer = NULL; /* it would write to stderr */
+    raft_set_election_timeout(raft, election);
+    raft_set_heartbeat_timeout(raft, election / HEARTBEATS);
+    raft_set_install_snapshot_timeout(raft, INSTALL_SNAPSHOT_MS);
+    raft_set_pre_vote(raft, true);
+    raft_set_snapshot_threshold(raft,
+                                o->threshold != 0 ? o->threshold : SNAPSHOT_ENTRIES);
+    raft_set_snapshot_trailing(raft, o->trailing != 0 ? o->trailing : SNAPSHOT_ENTRIES);
+    if (o->seed != 0) {
+        raft_seed(raft, o->seed);
+    }
+    if (o->any_capacity) {
+        raft_set_capacity_threshold(raft, 0);
+    }
+}
+
+struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_options *o,
+                                  const struct pk_replica_hooks *hooks, char *why,
+                                  size_t size)
+{
+    struct pk_replica *r = pk_door_resize(NULL, sizeof *r);
+    *r = (struct pk_replica){.io = io, .hooks = *hooks, .origin = o->origin};
+    r->end_of_requests = &r->first_request;
+    pk_state_open(r);
+    r->guard = pk_guard_install(io, &r->raft, o->guards_off);
+    int rv = raft_init(&r->raft, io, &r->fsm, o->id, o->address);
+    if (rv != 0) {
+        snprintf(why, size, "%s", refusal(r, "the log can't be opened", rv));
+        pk_replica_free(r);
+        return NULL;
+    }
+    settle(&r->raft, o);
+    return r;
+}
+
+const char *pk_replica_bootstrap(struct pk_replica *r, const struct pk_member *members,
+                                 size_t n)
+{
+    static const int roles[] = {
+        [PK_MEMBER_VOTER] = RAFT_VOTER,
+        [PK_MEMBER_STANDBY] = RAFT_STANDBY,
+        [PK_MEMBER_SPARE] = RAFT_SPARE,
+    };
+    if (n > PK_MEMBERS_MAX) {
+        return "a cluster has at most 16 members";
+    }
+    struct raft_configuration conf;
+    raft_configuration_init(&conf);
+    int rv = 0;
+    for (size_t i = 0; i < n && rv == 0; i++) {
+        rv = raft_configuration_add(&conf, members[i].id, members[i].address,
+                                    roles[members[i].role]);
+    }
+    if (rv == 0) {
+        rv = raft_bootstrap(&r->raft, &conf);
+    }
+    raft_configuration_close(&conf);
+    bool settled =
+        rv == 0 || rv == RAFT_CANTBOOTSTRAP; /* the latter: has a log already */
+    return settled ? NULL : refusal(r, "the first configuration can't be stored", rv);
+}
+
+const char *pk_replica_start(struct pk_replica *r)
+{
+    r->starting = true;
+    int rv = raft_start(&r->raft);
+    r->starting = false;
+    if (r->broken) {
+        return r->why;
+    }
+    return rv == 0 ? NULL : refusal(r, "the node can't start", rv);
+}
+
+static void on_closed(struct raft *raft)
+{
+    struct pk_replica *r = raft->fsm->data;
+    r->closed(r->closed_ctx);
+}
+
+void pk_replica_close(struct pk_replica *r, void (*closed)(void *ctx), void *ctx)
+{
+    PK_ASSERT(!r->closing);
+    r->closing = true;
+    r->closed = closed;
+    r->closed_ctx = ctx;
+    pk_members_close(r);
+    raft_close(&r->raft, on_closed);
+}
+
+static void free_requests(struct pk_request *q)
+{
+    while (q != NULL) {
+        struct pk_request *next = q->next;
+        pk_door_resize(q, 0);
+        q = next;
+    }
+}
+
+void pk_replica_free(struct pk_replica *r)
+{
+    free_requests(r->first_request);
+    free_requests(r->spare_requests);
+    raft_free(r->room);
+    pk_state_free(r);
+    pk_guard_free(r->guard);
+    pk_door_resize(r, 0);
+}
+
+static void close_at_once(struct raft_io *io, raft_io_close_cb cb)
+{
+    cb(io);
+}
+
+void pk_replica_abandon(struct pk_replica *r)
+{
+    void (*close)(struct raft_io *, raft_io_close_cb) = r->io->close;
+    r->io->close = close_at_once;
+    raft_close(&r->raft, NULL);
+    r->io->close = close;
+    pk_replica_free(r);
+}
+
+/* ---- what it knows ---- */
+
+struct pk_machine *pk_replica_machine(struct pk_replica *r)
+{
+    return r->machine;
+}
+
+struct pk_standing pk_replica_standing(struct pk_replica *r)
+{
+    enum raft_state state = raft_state(&r->raft);
+    raft_id leader = 0;
+    const char *address = NULL;
+    raft_leader(&r->raft, &leader, &address);
+    return (struct pk_standing){
+        .leader = state == RAFT_LEADER && !r->broken && !r->closing,
+        .candidate = state == RAFT_CANDIDATE,
+        .term = raft_current_term(&r->raft),
+        .leader_id = leader,
+        .last_index = raft_last_index(&r->raft),
+        .commit_index = raft_commit_index(&r->raft),
+        .applied_index = raft_last_applied(&r->raft),
+        .transferring = raft_transferee(&r->raft) != 0,
+    };
+}
+
+struct pk_guard_counts pk_replica_guard_counts(const struct pk_replica *r)
+{
+    return pk_guard_counts(r->guard);
+}
+
+/* ---- proposing ---- */
+
+unsigned char *pk_replica_room(struct pk_replica *r, size_t body)
+{
+    size_t size = pk_entry_size(body);
+    if (r->room == NULL || size > r->room_size) {
+        size_t least = r->room == NULL ? r->last_size : 2 * r->room_size;
+        size_t wanted = size > least ? size : least;
+        wanted = wanted > ROOM_LEAST ? wanted : ROOM_LEAST;
+        unsigned char *room = raft_realloc(r->room, wanted);
+        if (room == NULL) {
+            pk_door_stop(__FILE__, __LINE__, "out of memory");
+        }
+        r->room = room;
+        r->room_size = wanted;
+    }
+    return r->room + PK_ENTRY_HEAD;
+}
+
+/* The library forgets a request when its entry has been applied or leadership is lost. */
+static bool is_forgotten(struct pk_replica *r, const struct pk_request *q)
+{
+    return q->index <= raft_last_applied(&r->raft) ||
+           raft_state(&r->raft) != RAFT_LEADER || q->term != raft_current_term(&r->raft);
+}
+
+static struct pk_request *spare_request(struct pk_replica *r)
+{
+    while (r->first_request != NULL && is_forgotten(r, r->first_request)) {
+        struct pk_request *q = r->first_request;
+        r->first_request = q->next;
+        q->next = r->spare_requests;
+        r->spare_requests = q;
+    }
+    if (r->first_request == NULL) {
+        r->end_of_requests = &r->first_request;
+    }
+    struct pk_request *q = r->spare_requests;
+    if (q == NULL) {
+        q = pk_door_resize(NULL, sizeof *q);
+        q->next = NULL;
+    }
+    r->spare_requests = q->next;
+    *q = (struct pk_request){.term = raft_current_term(&r->raft),
+                             .index = raft_last_index(&r->raft) + 1};
+    return q;
+}
+
+/* Entries stay in memory until a snapshot lets go of them: no byte too many. */
+static struct raft_buffer fit_room(struct pk_replica *r, size_t size)
+{
+    unsigned char *room = raft_realloc(r->room, size);
+    if (room != NULL) {
+        r->room = room;
+        r->room_size = size;
+    }
+    PK_ASSERT(size % 8 == 0);
+    return (struct raft_buffer){.base = r->room, .len = size};
+}
+
+static void tell_mark(struct pk_replica *r, struct pk_entry *e)
+{
+    bool untold = r->mark.index > r->mark_told;
+    e->digest_index = untold ? r->mark.index : 0;
+    e->digest = untold ? r->mark.digest : 0;
+}
+
+/* Why the library did not take the entry at `index`. An error after it has counted the
+ * entry leaves log and library apart, and nobody knows what will become of it. */
+static enum pk_proposed explain(struct pk_replica *r, int rv, uint64_t index)
+{
+    if (raft_last_index(&r->raft) >= index) {
+        pk_replica_break(r, "the log can't be written: %s", raft_strerror(rv));
+        r->room = NULL; /* nobody knows whose it is now */
+        return PK_NOT_TAKEN;
+    }
+    switch (rv) {
+    case RAFT_NOTLEADER:
+        return PK_NOT_LEADER;
+    case RAFT_NOSPACE:
+        return PK_NO_SPACE;
+    default:
+        return PK_NOT_TAKEN;
+    }
+}
+
+enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e, size_t body)
+{
+    size_t size = pk_entry_size(body);
+    if (r->broken || r->closing || size > PK_ENTRY_MAX) {
+        return PK_NOT_TAKEN;
+    }
+    if (raft_state(&r->raft) != RAFT_LEADER || raft_transferee(&r->raft) != 0) {
+        return PK_NOT_LEADER;
+    }
+    (void)pk_replica_room(r, body);
+    struct pk_request *q = spare_request(r);
+    struct raft_buffer buf = fit_room(r, size);
+    e->origin = r->origin;
+    e->index = q->index;
+    e->body = pk_bytes(r->room + PK_ENTRY_HEAD, body);
+    tell_mark(r, e);
+    pk_entry_seal(buf.base, e);
+    /* One buffer for one request: more would be dropped without a word. */
+    int rv = raft_apply(&r->raft, &q->apply, &buf, 1, NULL);
+    if (rv != 0) {
+        q->next = r->spare_requests;
+        r->spare_requests = q;
+        return explain(r, rv, e->index);
+    }
+    r->room = NULL;
+    r->room_size = 0;
+    r->last_size = size;
+    r->mark_told = e->digest_index != 0 ? e->digest_index : r->mark_told;
+    *r->end_of_requests = q;
+    r->end_of_requests = &q->next;
+    return PK_PROPOSED;
+}
