@@ -10,7 +10,8 @@
 set -eu
 
 raft_least=0.22.1
-build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libhttp-parser-dev libraft-dev'
+build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libhttp-parser-dev libssl-dev
+    libraft-dev'
 clang='clang libclang-rt-14-dev'
 case ${1:-} in
 build) wanted=$build ;;

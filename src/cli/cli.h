@@ -17,6 +17,8 @@ extern const struct pk_cli_verb pk_cli_show;
 extern const struct pk_cli_verb pk_cli_watch;
 extern const struct pk_cli_verb pk_cli_break;
 extern const struct pk_cli_verb pk_cli_fence;
+extern const struct pk_cli_verb pk_cli_serve;
+extern const struct pk_cli_verb pk_cli_bench;
 extern const struct pk_cli_verb pk_cli_version;
 
 /* Opens the store that the options and the environment name. 0, or an exit code after

@@ -20,7 +20,7 @@
 
 static const unsigned char magic[] = {'P', 'K', 'J', 'L'};
 enum {
-    VERSION = 1,
+    VERSION = 2,
     FILE_HEADER = 8,
     RECORD_HEADER = 16,
     /* A journal is rewritten when it is this long and several times its own snapshot. */

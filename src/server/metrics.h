@@ -5,11 +5,12 @@
  * Fed from two sides: events of the machine (so that every node counts the same), and
  * what only this node knows (connections, batches, fsync). Locks are labelled by the
  * longest configured name prefix, never by their name: the number of series is bounded
- * by the configuration. Counting allocates nothing.
+ * by the configuration. Counting allocates nothing and uses whole numbers only.
  */
 #ifndef PICKET_SERVER_METRICS_H
 #define PICKET_SERVER_METRICS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,13 +19,19 @@
 #include "proto/resp.h"
 #include "server/turn.h"
 
+enum { PK_METRICS_PREFIXES_MAX = 64 };
+
+/* The Content-Type of the text. */
+#define PK_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
 struct pk_metrics;
 
 /* `prefixes`: of lock names, e.g. "jobs/"; what fits none is labelled "". At most 64. */
 struct pk_metrics *pk_metrics_new(const char *const *prefixes, size_t n);
 void pk_metrics_free(struct pk_metrics *m);
 
-/* All effects of one step, at cluster time `clock_ms`. */
+/* All effects of one step, at cluster time `clock_ms`. Not for what is run again at a
+ * start: that was counted before. */
 void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e, uint64_t clock_ms);
 
 enum pk_gauge { PK_GAUGE_CONNECTIONS, PK_GAUGE_WATCHERS, PK_GAUGE_RELAYS, PK_GAUGES };
@@ -39,7 +46,8 @@ enum pk_counter {
     PK_COUNTERS
 };
 enum pk_timing {
-    PK_TIME_COMMIT, /* from proposing an entry to having applied it, in seconds */
+    PK_TIME_COMMIT,     /* from proposing an entry to having applied it */
+    PK_TIME_DISK_WRITE, /* one write of the log, with its sync */
     PK_TIMINGS
 };
 

@@ -20,9 +20,9 @@
 
 struct pk_reign {
     bool began;
-    uint64_t tau_ms;     /* cluster time at `now_ms` */
-    uint64_t now_ms;     /* own clock when last looked */
-    uint64_t pause_ms;   /* the longest step of the own clock that counts */
+    uint64_t tau_ms;      /* cluster time at `now_ms` */
+    uint64_t now_ms;      /* own clock when last looked */
+    uint64_t pause_ms;    /* the longest step of the own clock that counts */
     uint64_t left_out_ms; /* sum of what was not added: for metrics */
 };
 

@@ -41,6 +41,7 @@ struct pk_turn_hooks {
      * find it by kind). Borrowed for the call. */
     void (*answer)(void *ctx, struct pk_ticket t, const struct pk_command *c,
                    const struct pk_effects *e);
+    /* Nothing is taken in while it runs. */
     void (*refuse)(void *ctx, struct pk_ticket t, enum pk_refusal why);
     /* All effects of every step on this node, ours or not: the watch stream. Called
      * after answer, so that a reply goes out before what it caused. */
@@ -53,11 +54,11 @@ struct pk_turn_hooks {
 };
 
 struct pk_turn_options {
-    uint64_t origin;      /* the same as the replica's */
-    uint32_t election_ms; /* 0: 300 */
+    uint64_t origin;       /* the same as the replica's; another one in each run */
+    uint32_t election_ms;  /* 0: 300 */
     uint32_t digest_every; /* entries between digests in the log; 0: 8192 */
-    uint32_t in_flight;   /* entries proposed and not yet applied; 0: the default */
-    uint32_t batch_bytes; /* of one entry's commands; 0: 1 MiB */
+    uint32_t in_flight;    /* entries proposed and not yet applied; 0: the default */
+    uint32_t batch_bytes;  /* of one entry's commands; 0: 1 MiB */
 };
 
 struct pk_turn_counts {
@@ -76,11 +77,13 @@ void pk_turn_free(struct pk_turn *t);
 
 /* Commands are taken in only while serving. */
 bool pk_turn_serving(const struct pk_turn *t);
-/* Takes the command into the present turn. False: not serving, or this turn is full;
- * nothing happened, offer it again in a later turn. */
+/* Takes the command into the present turn; its stamp is ignored. False: not serving, or
+ * this turn is full; nothing happened, offer it again in a later turn. The command must
+ * be within the bounds of pk_command_wrong, which none above PK_BODY_MAX bytes is. */
 bool pk_turn_add(struct pk_turn *t, const struct pk_command *c, struct pk_ticket ticket);
-/* Pieces of a backup to be restored, and the final adoption; answered like commands
- * (`c` NULL, one REPLY with OK or BADARG). */
+/* Pieces of a backup to be restored (at most PK_BODY_MAX bytes each, in order), and the
+ * final adoption; answered like commands (`c` NULL, one REPLY with OK or BADARG and
+ * why). Each has a turn for itself: false when there is something in this one. */
 bool pk_turn_add_restore(struct pk_turn *t, struct pk_bytes piece, uint64_t offset,
                          struct pk_ticket ticket);
 bool pk_turn_add_adopt(struct pk_turn *t, struct pk_ticket ticket);
@@ -88,15 +91,17 @@ bool pk_turn_add_adopt(struct pk_turn *t, struct pk_ticket ticket);
 /* Ends the turn: looks at the standing, stamps and proposes. Call it after all input of
  * a loop turn, and again when the library may have done something. */
 void pk_turn_end(struct pk_turn *t, uint64_t now_ms);
-/* The own time at which pk_turn_end wants to be called at the latest, for the next
- * deadline of the machine; UINT64_MAX: no wish. */
+/* The own time at which pk_turn_end wants to be called at the latest, because of the next
+ * deadline of the machine (not later than half an election timeout from now, since a
+ * longer step would look like a pause); UINT64_MAX: no wish. */
 uint64_t pk_turn_next_ms(const struct pk_turn *t);
 
 /* Commands taken in and not yet answered. */
 uint64_t pk_turn_pending(const struct pk_turn *t);
 /* No more commands from now on: leadership is handed over, or the node stops. What has
- * been taken in is still answered. */
+ * been taken in is still answered. Lasts until pk_turn_resume, over reigns too. */
 void pk_turn_drain(struct pk_turn *t);
+void pk_turn_resume(struct pk_turn *t);
 struct pk_turn_counts pk_turn_counts(const struct pk_turn *t);
 
 #endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#include "server/address.h"
+
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *pk_address_split(const char *text, char *host, size_t size, uint16_t *port)
+{
+    const char *colon = strrchr(text, ':');
+    if (colon == NULL || colon == text) {
+        return "an address is HOST:PORT";
+    }
+    const char *from = text;
+    size_t len = (size_t)(colon - text);
+    if (from[0] == '[' && len >= 2 && from[len - 1] == ']') {
+        from++;
+        len -= 2;
+    } else if (memchr(from, ':', len) != NULL) {
+        return "an IPv6 address stands in brackets: [::1]:7420";
+    }
+    char *end;
+    unsigned long n = strtoul(colon + 1, &end, 10);
+    if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || n > UINT16_MAX) {
+        return "the port must be a number up to 65535";
+    }
+    if (len == 0 || len >= size) {
+        return "the host is missing or too long";
+    }
+    memcpy(host, from, len);
+    host[len] = '\0';
+    *port = (uint16_t)n;
+    return NULL;
+}
+
+const char *pk_address_resolve(const char *text, struct sockaddr_storage *out)
+{
+    char host[256];
+    uint16_t port;
+    const char *wrong = pk_address_split(text, host, sizeof host, &port);
+    if (wrong != NULL) {
+        return wrong;
+    }
+    const char *service = strrchr(text, ':') + 1;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
+    struct addrinfo *found;
+    int failed = getaddrinfo(host, service, &hints, &found);
+    if (failed != 0) {
+        return gai_strerror(failed);
+    }
+    memcpy(out, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return NULL;
+}

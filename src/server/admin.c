@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * CLUSTER and INFO: looking at a node, and changing who belongs to the cluster.
+ *
+ *   CLUSTER STATUS                      of this node, without asking anybody
+ *   CLUSTER ADD name host:port          a new node, as a standby: it gets the log, but
+ *                                       has no vote; again is fine
+ *   CLUSTER PROMOTE name                gives it a vote
+ *   CLUSTER REMOVE name                 for good: the name never comes back. The leader
+ *                                       hands over first and answers NOTLEADER
+ *   CLUSTER TRANSFER [name]             makes another node the leader
+ *   CLUSTER LIMITS                      the replicated limits
+ *   CLUSTER CONFIGURE limit value ...   changes them
+ *   CLUSTER BACKUP                      the state, as one bulk string
+ *   CLUSTER RESTORE offset piece        a piece of a backup
+ *   CLUSTER ADOPT                       makes the pieces the state
+ *
+ * All but STATUS are the leader's.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/door.h"
+#include "host/clock.h"
+#include "server/address.h"
+#include "server/inside.h"
+#include "server/log.h"
+#include "server/members.h"
+
+enum { FORM_ADMIN = 255 };
+
+/* ---- names and addresses ---- */
+
+void pk_admin_node_name(const char *address, char *out, size_t size)
+{
+    const char *at = strchr(address, '@');
+    size_t len = at == NULL ? 0 : (size_t)(at - address);
+    len = len < size - 1 ? len : size - 1;
+    memcpy(out, address, len);
+    out[len] = '\0';
+}
+
+static const char *host_of(const char *address)
+{
+    const char *at = strchr(address, '@');
+    return at == NULL ? address : at + 1;
+}
+
+const char *pk_admin_leader_address(struct pk_server *s)
+{
+    if (s->leader_id == 0 || s->leader_id == s->self.id) {
+        return NULL;
+    }
+    const struct pk_peer *p = pk_peers_find(&s->peers, s->leader_id);
+    return p != NULL && p->client[0] != '\0' ? p->client : NULL;
+}
+
+/* ---- looking ---- */
+
+static void put_text(struct pk_resp_out *o, const char *key, const char *value)
+{
+    pk_resp_text(o, key);
+    pk_resp_text(o, value);
+}
+
+static void put_number(struct pk_resp_out *o, const char *key, uint64_t value)
+{
+    pk_resp_text(o, key);
+    pk_resp_int(o, value);
+}
+
+static const char *role_name(enum pk_member_role r)
+{
+    static const char *const names[] = {"voter", "standby", "spare"};
+    return names[r];
+}
+
+static void put_member(struct pk_server *s, struct pk_resp_out *o,
+                       const struct pk_member *m, uint64_t match)
+{
+    char name[PK_NODE_NAME_MAX];
+    pk_admin_node_name(m->address, name, sizeof name);
+    const struct pk_peer *p = pk_peers_find(&s->peers, m->id);
+    bool self = m->id == s->self.id;
+    pk_resp_map(o, 7);
+    put_text(o, "name", name);
+    put_text(o, "role", role_name(m->role));
+    pk_resp_text(o, "leader");
+    pk_resp_int(o, m->id == s->leader_id);
+    put_text(o, "raft", host_of(m->address));
+    put_text(o, "client", self ? s->client_address : p == NULL ? "" : p->client);
+    put_text(o, "http", self ? s->http_address : p == NULL ? "" : p->http);
+    put_number(o, "match", match);
+}
+
+static void leader_name(struct pk_server *s, const struct pk_member *members, size_t n,
+                        char *out, size_t size)
+{
+    out[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        if (members[i].id == s->leader_id) {
+            pk_admin_node_name(members[i].address, out, size);
+        }
+    }
+}
+
+static void do_status(struct pk_conn *c)
+{
+    struct pk_server *s = c->server;
+    struct pk_resp_out *o = pk_conn_out(c);
+    struct pk_member members[PK_MEMBERS_MAX];
+    uint64_t match[PK_MEMBERS_MAX];
+    size_t n = pk_replica_members(s->replica, members, match);
+    struct pk_standing st = pk_replica_standing(s->replica);
+    char leader[PK_NODE_NAME_MAX];
+    char cluster[20];
+    leader_name(s, members, n, leader, sizeof leader);
+    (void)snprintf(cluster, sizeof cluster, "%016llx",
+                   (unsigned long long)s->self.cluster);
+    pk_resp_map(o, 12);
+    put_text(o, "cluster", cluster);
+    put_text(o, "node", s->self.name);
+    put_text(o, "version", PICKET_VERSION);
+    put_text(o, "standing",
+             st.leader      ? "leader"
+             : st.candidate ? "candidate"
+                            : "follower");
+    pk_resp_text(o, "serving");
+    pk_resp_int(o, pk_turn_serving(s->turn));
+    put_text(o, "leader", leader);
+    put_number(o, "term", st.term);
+    put_number(o, "last_index", st.last_index);
+    put_number(o, "commit_index", st.commit_index);
+    put_number(o, "applied_index", st.applied_index);
+    put_number(o, "clock_ms", pk_machine_clock(pk_replica_machine(s->replica)));
+    pk_resp_text(o, "members");
+    pk_resp_array(o, n);
+    for (size_t i = 0; i < n; i++) {
+        put_member(s, o, &members[i], match[i]);
+    }
+}
+
+/* In the form that Redis clients look at. */
+void pk_admin_info(struct pk_conn *c)
+{
+    struct pk_server *s = c->server;
+    struct pk_machine *m = pk_replica_machine(s->replica);
+    struct pk_standing st = pk_replica_standing(s->replica);
+    struct pk_stats stats = pk_machine_stats(m);
+    char text[1024];
+    int n = snprintf(
+        text, sizeof text,
+        "# Server\r\npicket_version:%s\r\nnode:%s\r\nloading:0\r\n"
+        "# Clients\r\nconnected_clients:%u\r\n"
+        "# Replication\r\nrole:master\r\nserving:%d\r\nterm:%llu\r\ncommit_index:%llu\r\n"
+        "# Locks\r\nleases:%llu\r\nlocks:%llu\r\nholds:%llu\r\nwaits:%llu\r\n"
+        "fences:%llu\r\nlast_token:%llu\r\n",
+        PICKET_VERSION, s->self.name, s->conn_count, pk_turn_serving(s->turn),
+        (unsigned long long)st.term, (unsigned long long)st.commit_index,
+        (unsigned long long)stats.leases, (unsigned long long)stats.locks,
+        (unsigned long long)stats.holds, (unsigned long long)stats.waits,
+        (unsigned long long)stats.fences, (unsigned long long)pk_machine_last_token(m));
+    PK_ASSERT(n > 0 && (size_t)n < sizeof text);
+    pk_resp_bulk(pk_conn_out(c), pk_bytes(text, (size_t)n));
+}
+
+/* ---- membership ---- */
+
+static const struct pk_member *find_member(const struct pk_member *members, size_t n,
+                                           uint64_t id)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (members[i].id == id) {
+            return &members[i];
+        }
+    }
+    return NULL;
+}
+
+static void finish(struct pk_server *s, const char *wrong)
+{
+    struct pk_conn *c = pk_conn_at(s, s->admin_who);
+    pk_log(wrong == NULL ? PK_LOG_INFO : PK_LOG_WARN, "membership", "node", s->admin_name,
+           "result", wrong == NULL ? "done" : wrong, NULL);
+    s->admin_who = 0;
+    if (c == NULL) {
+        return;
+    }
+    if (wrong == NULL) {
+        pk_resp_simple(pk_conn_out(c), "OK");
+    } else {
+        pk_resp_error(pk_conn_out(c), "ERR", wrong);
+    }
+    c->stall = PK_STALL_NONE;
+    pk_conn_wake(c);
+}
+
+static void changed(void *ctx, const char *wrong)
+{
+    finish(ctx, wrong);
+}
+
+/* ADD is two changes: first it is listed, then it is a standby and gets the log. */
+static void listed(void *ctx, const char *wrong)
+{
+    struct pk_server *s = ctx;
+    if (wrong == NULL) {
+        s->admin_next = PK_CHANGE_STANDBY; /* not from inside the library's callback */
+    } else {
+        finish(s, wrong);
+    }
+}
+
+void pk_admin_turn(struct pk_server *s)
+{
+    if (s->admin_next != 0) {
+        enum pk_change next = (enum pk_change)s->admin_next;
+        s->admin_next = 0;
+        const char *wrong = pk_replica_change(s->replica, next, pk_node_id(s->admin_name),
+                                              NULL, changed, s);
+        if (wrong != NULL) {
+            finish(s, wrong);
+        }
+    }
+}
+
+static void begin_change(struct pk_conn *c, enum pk_change what, const char *name,
+                         const char *address)
+{
+    struct pk_server *s = c->server;
+    if (s->admin_who != 0) {
+        pk_resp_error(pk_conn_out(c), "ERR", "another membership change is under way");
+        return;
+    }
+    s->admin_who = pk_conn_who(c);
+    (void)snprintf(s->admin_name, sizeof s->admin_name, "%s", name);
+    pk_conn_stall(c, PK_STALL_WAIT);
+    const char *wrong = pk_replica_change(s->replica, what, pk_node_id(name), address,
+                                          what == PK_CHANGE_ADD ? listed : changed, s);
+    if (wrong != NULL) {
+        finish(s, wrong);
+    }
+}
+
+static bool copy_word(struct pk_bytes word, char *out, size_t size)
+{
+    if (word.len >= size || memchr(word.data, '\0', word.len) != NULL) {
+        return false;
+    }
+    memcpy(out, word.data, word.len);
+    out[word.len] = '\0';
+    return true;
+}
+
+static void do_add(struct pk_conn *c, const struct pk_member *m, const char *name,
+                   struct pk_bytes where)
+{
+    char host[PK_HOST_MAX], only_host[PK_HOST_MAX];
+    char address[PK_ADDRESS_MAX];
+    uint16_t port;
+    struct pk_resp_out *o = pk_conn_out(c);
+    const char *wrong = !copy_word(where, host, sizeof host)
+                            ? "the address is too long"
+                            : pk_address_split(host, only_host, sizeof only_host, &port);
+    if (wrong == NULL) {
+        wrong = pk_members_address(name, host, address);
+    }
+    if (wrong != NULL) {
+        pk_resp_error(o, "ERR", wrong);
+    } else if (m != NULL && strcmp(m->address, address) == 0 &&
+               m->role != PK_MEMBER_SPARE) {
+        pk_resp_simple(o, "OK");
+    } else if (m != NULL && strcmp(m->address, address) == 0) {
+        begin_change(c, PK_CHANGE_STANDBY, name, NULL);
+    } else if (m != NULL) {
+        pk_resp_error(o, "ERR",
+                      "a node of that name is there at another address; remove it and "
+                      "choose a new name");
+    } else if (pk_peers_find(&c->server->peers, pk_node_id(name)) != NULL) {
+        pk_resp_error(o, "ERR",
+                      "a node of that name was here before; it can only come back under "
+                      "a new name");
+    } else {
+        begin_change(c, PK_CHANGE_ADD, name, address);
+    }
+}
+
+/* The leader can't remove itself without a pause: another one does it. */
+static void do_remove(struct pk_conn *c, const struct pk_member *m, const char *name,
+                      size_t n)
+{
+    struct pk_server *s = c->server;
+    if (m->id != s->self.id) {
+        begin_change(c, PK_CHANGE_REMOVE, name, NULL);
+    } else if (n == 1) {
+        pk_resp_error(pk_conn_out(c), "ERR", "the last node can't be removed");
+    } else {
+        const char *wrong = pk_replica_transfer(s->replica, 0);
+        if (wrong != NULL) {
+            pk_resp_error(pk_conn_out(c), "ERR", wrong);
+        } else {
+            pk_proto_write_error(pk_conn_out(c), PK_PROTO_ERROR_NOTLEADER,
+                                 "leadership is being handed over; ask again");
+        }
+    }
+}
+
+static void do_transfer(struct pk_conn *c, const struct pk_member *m)
+{
+    const char *wrong = pk_replica_transfer(c->server->replica, m == NULL ? 0 : m->id);
+    if (wrong != NULL) {
+        pk_resp_error(pk_conn_out(c), "ERR", wrong);
+    } else {
+        pk_resp_simple(pk_conn_out(c), "OK");
+    }
+}
+
+/* ADD, PROMOTE, REMOVE and TRANSFER: all about one node. */
+static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
+{
+    struct pk_server *s = c->server;
+    struct pk_resp_out *o = pk_conn_out(c);
+    struct pk_member members[PK_MEMBERS_MAX];
+    size_t count = pk_replica_members(s->replica, members, NULL);
+    bool transfer = pk_resp_is(args[1], "TRANSFER");
+    if (transfer && n == 2) {
+        do_transfer(c, NULL);
+        return;
+    }
+    bool add = pk_resp_is(args[1], "ADD");
+    char name[PK_NODE_NAME_MAX];
+    const char *wrong = n != (add ? 4 : 3) ? "the words are CLUSTER ADD name host:port, "
+                                             "PROMOTE name, REMOVE name, TRANSFER [name]"
+                        : !copy_word(args[2], name, sizeof name)
+                            ? "the name is too long"
+                            : pk_node_name_wrong(name);
+    if (wrong != NULL) {
+        pk_resp_error(o, "ERR", wrong);
+        return;
+    }
+    const struct pk_member *m = find_member(members, count, pk_node_id(name));
+    if (add) {
+        do_add(c, m, name, args[3]);
+    } else if (m == NULL) {
+        pk_resp_error(o, "NOTFOUND", "there is no node of that name; see CLUSTER STATUS");
+    } else if (transfer) {
+        do_transfer(c, m);
+    } else if (pk_resp_is(args[1], "REMOVE")) {
+        do_remove(c, m, name, count);
+    } else if (m->role == PK_MEMBER_VOTER) {
+        pk_resp_simple(o, "OK");
+    } else {
+        begin_change(c, PK_CHANGE_VOTER, name, NULL);
+    }
+}
+
+/* ---- limits, backup and restore ---- */
+
+static bool do_configure(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
+{
+    struct pk_server *s = c->server;
+    struct pk_command cmd = {.verb = PK_CONFIGURE,
+                             .request = pk_random(),
+                             .limits = pk_machine_limits(pk_replica_machine(s->replica))};
+    const char *wrong = pk_proto_read_limits(args + 2, n - 2, &cmd.limits);
+    if (wrong != NULL) {
+        pk_resp_error(pk_conn_out(c), "BADARG", wrong);
+        return true;
+    }
+    struct pk_ticket t = {.who = pk_conn_who(c), .what = FORM_ADMIN};
+    if (!pk_turn_add(s->turn, &cmd, t)) {
+        pk_conn_stall(c, PK_STALL_TURN);
+        return false;
+    }
+    c->pending++;
+    return true;
+}
+
+static bool do_restore(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
+{
+    struct pk_server *s = c->server;
+    struct pk_ticket t = {.who = pk_conn_who(c), .what = FORM_ADMIN};
+    uint64_t offset;
+    bool added;
+    if (pk_resp_is(args[1], "ADOPT")) {
+        added = pk_turn_add_adopt(s->turn, t);
+    } else if (n == 4 && pk_resp_number(args[2], &offset)) {
+        added = pk_turn_add_restore(s->turn, args[3], offset, t);
+    } else {
+        pk_resp_error(pk_conn_out(c), "ERR", "it is CLUSTER RESTORE offset piece");
+        return true;
+    }
+    if (!added) {
+        pk_conn_stall(c, PK_STALL_TURN);
+        return false;
+    }
+    c->pending++;
+    return true;
+}
+
+static void do_backup(struct pk_conn *c)
+{
+    unsigned char *bytes;
+    size_t len = pk_replica_backup(c->server->replica, &bytes);
+    pk_resp_bulk(pk_conn_out(c), pk_bytes(bytes, len));
+    pk_door_resize(bytes, 0);
+    pk_log(PK_LOG_INFO, "backup", "client", c->name, "bytes", pk_log_u64(len), NULL);
+}
+
+/* ---- words ---- */
+
+bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
+{
+    struct pk_server *s = c->server;
+    const struct pk_bytes *args = s->args;
+    struct pk_resp_out *o = pk_conn_out(c);
+    bool taken = true;
+    if (n == 2 && pk_resp_is(args[1], "STATUS")) {
+        do_status(c);
+        return true;
+    }
+    static const char *const words[] = {"ADD",      "PROMOTE", "REMOVE",
+                                        "TRANSFER", "LIMITS",  "CONFIGURE",
+                                        "BACKUP",   "RESTORE", "ADOPT"};
+    size_t which = 0;
+    while (which < 9 && (n < 2 || !pk_resp_is(args[1], words[which]))) {
+        which++;
+    }
+    if (which == 9) {
+        pk_resp_error(o, "ERR",
+                      "it is CLUSTER STATUS | ADD | PROMOTE | REMOVE | TRANSFER | LIMITS "
+                      "| CONFIGURE | BACKUP | RESTORE | ADOPT");
+        return true;
+    }
+    if (!pk_dispatch_here(c, &taken)) {
+        return taken;
+    }
+    if (which <= 3) {
+        about_node(c, args, n);
+    } else if (which == 4) {
+        struct pk_limits limits = pk_machine_limits(pk_replica_machine(s->replica));
+        pk_proto_write_limits(o, &limits);
+    } else if (which == 5) {
+        return do_configure(c, args, n);
+    } else if (which == 6) {
+        do_backup(c);
+    } else {
+        return do_restore(c, args, n);
+    }
+    return true;
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+#include "server/conn.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "core/door.h"
+#include "server/inside.h"
+#include "server/log.h"
+
+enum {
+    KEEPALIVE_S = 15,
+    DEAF_MS = 30000, /* TCP_USER_TIMEOUT: a peer that acknowledges nothing is gone */
+    KEEP_BUFFER = 16 * 1024, /* larger ones are given back when they have been used */
+};
+
+/* ---- slots ---- */
+
+uint64_t pk_conn_who(const struct pk_conn *c)
+{
+    return (uint64_t)c->generation << 32 | c->slot;
+}
+
+struct pk_conn *pk_conn_at(struct pk_server *s, uint64_t who)
+{
+    uint32_t slot = (uint32_t)who;
+    struct pk_conn *c = slot < s->conn_slots ? s->conns[slot] : NULL;
+    return c != NULL && c->generation == who >> 32 && !c->closing ? c : NULL;
+}
+
+static uint32_t free_slot(struct pk_server *s)
+{
+    for (uint32_t i = 0; i < s->conn_slots; i++) {
+        if (s->conns[i] == NULL) {
+            return i;
+        }
+    }
+    uint32_t more = s->conn_slots == 0 ? 64 : s->conn_slots * 2;
+    s->conns = pk_door_resize(s->conns, more * sizeof(struct pk_conn *));
+    memset(s->conns + s->conn_slots, 0,
+           (more - s->conn_slots) * sizeof(struct pk_conn *));
+    uint32_t slot = s->conn_slots;
+    s->conn_slots = more;
+    return slot;
+}
+
+/* ---- output ---- */
+
+struct pk_resp_out *pk_conn_out(struct pk_conn *c)
+{
+    if (!c->dirty) {
+        c->dirty = true;
+        c->next_dirty = c->server->dirty;
+        c->server->dirty = c;
+    }
+    return &c->out;
+}
+
+size_t pk_conn_unsent(const struct pk_conn *c)
+{
+    return c->out.len + (c->writing ? c->flight.len - c->flight_sent : 0);
+}
+
+static void give_back_large(struct pk_resp_out *o)
+{
+    o->len = 0;
+    if (o->capacity > KEEP_BUFFER) {
+        bool resp3 = o->resp3;
+        pk_resp_free(o);
+        o->resp3 = resp3;
+    }
+}
+
+static void flush(struct pk_conn *c);
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct pk_conn *c = req->data;
+    c->writing = false;
+    give_back_large(&c->flight);
+    if (status < 0) {
+        pk_conn_close(c);
+    }
+    if (c->closing) {
+        return;
+    }
+    if (c->out.len > 0 || c->last) {
+        flush(c);
+    }
+    if (c->stall == PK_STALL_OUTPUT && pk_conn_unsent(c) <= PK_CONN_UNSENT_SOFT) {
+        pk_conn_wake(c);
+    }
+    if (c->relay != NULL && !c->writing) {
+        pk_relay_drained(c);
+    }
+}
+
+/* Gives the output to the socket; what it does not take at once goes out later. */
+static void flush(struct pk_conn *c)
+{
+    if (c->closing || c->writing) {
+        return;
+    }
+    if (c->out.len > 0) {
+        uv_buf_t buf = uv_buf_init(c->out.data, (unsigned)c->out.len);
+        int n = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+        if (n < 0 && n != UV_EAGAIN) {
+            pk_conn_close(c);
+            return;
+        }
+        size_t sent = n < 0 ? 0 : (size_t)n;
+        if (sent < c->out.len) {
+            struct pk_resp_out spare = c->flight;
+            c->flight = c->out;
+            c->flight_sent = sent;
+            c->out = spare;
+            c->out.len = 0;
+            c->out.resp3 = c->flight.resp3;
+            buf = uv_buf_init(c->flight.data + sent, (unsigned)(c->flight.len - sent));
+            c->write.data = c;
+            c->writing =
+                uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written) == 0;
+            if (!c->writing) {
+                pk_conn_close(c);
+            }
+            return;
+        }
+        give_back_large(&c->out);
+    }
+    if (c->last) {
+        pk_conn_close(c);
+    }
+}
+
+void pk_conns_flush(struct pk_server *s)
+{
+    while (s->dirty != NULL) {
+        struct pk_conn *c = s->dirty;
+        s->dirty = c->next_dirty;
+        c->dirty = false;
+        flush(c);
+    }
+}
+
+/* ---- stalling ---- */
+
+static void stop_reading(struct pk_conn *c)
+{
+    if (c->reading) {
+        c->reading = false;
+        uv_read_stop((uv_stream_t *)&c->tcp);
+    }
+}
+
+void pk_conn_stall(struct pk_conn *c, enum pk_stall why)
+{
+    c->stall = why;
+    if (why == PK_STALL_TURN) {
+        pk_conn_wake(c); /* as soon as this turn is over */
+    }
+}
+
+void pk_conn_wake(struct pk_conn *c)
+{
+    struct pk_server *s = c->server;
+    if (!c->queued && !c->closing) {
+        c->queued = true;
+        c->next_queued = NULL;
+        *(s->queued == NULL ? &s->queued : &s->last_queued->next_queued) = c;
+        s->last_queued = c; /* first come, first served */
+    }
+}
+
+/* ---- input ---- */
+
+static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf);
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+
+/* Takes in as many whole requests as can be dealt with now; returns the bytes used. */
+static size_t take(struct pk_conn *c, const char *data, size_t len)
+{
+    struct pk_server *s = c->server;
+    size_t used = 0;
+    while (used < len && c->stall == PK_STALL_NONE && !c->closing && !c->last &&
+           c->relay == NULL) {
+        uint32_t n;
+        size_t one;
+        const char *why;
+        enum pk_resp_got got =
+            pk_resp_request(pk_bytes(data + used, len - used), s->args, &n, &one, &why);
+        if (got == PK_RESP_MORE) {
+            break;
+        }
+        if (got == PK_RESP_BAD) {
+            pk_metrics_count(s->metrics, PK_COUNT_BAD_REQUESTS, 1);
+            pk_resp_error(pk_conn_out(c), "ERR", why);
+            c->last = true;
+            break;
+        }
+        if (n > 0 && !pk_dispatch(c, n)) {
+            break;
+        }
+        used += one;
+        if (pk_conn_unsent(c) > PK_CONN_UNSENT_SOFT) {
+            pk_conn_stall(c, PK_STALL_OUTPUT);
+        } else if (c->pending >= PK_CONN_PENDING_MAX) {
+            pk_conn_stall(c, PK_STALL_ANSWERS);
+        }
+    }
+    return used;
+}
+
+static void reserve_input(struct pk_conn *c, size_t capacity)
+{
+    if (c->in_capacity < capacity) {
+        c->in = pk_door_resize(c->in, capacity);
+        c->in_capacity = capacity;
+    }
+}
+
+/* Keeps data[used..len) for later; data may be the kept bytes themselves. */
+static void keep(struct pk_conn *c, const char *data, size_t used, size_t len)
+{
+    size_t rest = len - used;
+    bool was_empty = c->in_len == 0;
+    if (rest == 0) {
+        c->in_len = 0;
+        c->in = pk_door_resize(c->in, 0);
+        c->in_capacity = 0;
+        return;
+    }
+    if (data != c->in) {
+        reserve_input(c, rest);
+    }
+    memmove(c->in, data + used, rest);
+    c->in_len = rest;
+    if (was_empty || used > 0) {
+        c->in_since_ms = pk_server_now(c->server);
+    }
+}
+
+/* Goes on with bytes that have arrived: at `data`, or those kept. */
+static void consume(struct pk_conn *c, const char *data, size_t len)
+{
+    size_t used = take(c, data, len);
+    if (c->closing) {
+        return;
+    }
+    keep(c, data, used, len);
+    if (c->relay != NULL) {
+        if (c->in_len > 0) {
+            pk_relay_forward(c, c->in, c->in_len);
+            keep(c, c->in, c->in_len, c->in_len);
+        }
+        return;
+    }
+    if (c->stall != PK_STALL_NONE || c->last || c->in_len >= PK_RESP_REQUEST_MAX) {
+        stop_reading(c);
+    } else {
+        pk_conn_resume(c);
+    }
+}
+
+void pk_conn_pause(struct pk_conn *c)
+{
+    stop_reading(c);
+}
+
+void pk_conn_resume(struct pk_conn *c)
+{
+    if (!c->reading && !c->closing) {
+        c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) == 0;
+    }
+}
+
+void pk_conns_run(struct pk_server *s)
+{
+    struct pk_conn *list = s->queued;
+    s->queued = NULL;
+    while (list != NULL) {
+        struct pk_conn *c = list;
+        list = c->next_queued;
+        c->queued = false;
+        if (c->closing || (c->stall == PK_STALL_WAIT && c->wait_lease != 0) ||
+            (c->stall == PK_STALL_OUTPUT && pk_conn_unsent(c) > PK_CONN_UNSENT_SOFT)) {
+            continue;
+        }
+        c->stall = PK_STALL_NONE;
+        consume(c, c->in, c->in_len);
+    }
+}
+
+static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
+{
+    (void)hint;
+    struct pk_conn *c = handle->data;
+    if (c->in_len == 0) {
+        *buf = uv_buf_init(c->server->scratch, PK_SERVER_SCRATCH);
+        return;
+    }
+    size_t want = c->in_len * 2 < PK_SERVER_SCRATCH ? PK_SERVER_SCRATCH : c->in_len * 2;
+    if (want > PK_RESP_REQUEST_MAX + PK_SERVER_SCRATCH) {
+        want = PK_RESP_REQUEST_MAX + PK_SERVER_SCRATCH;
+    }
+    reserve_input(c, want);
+    *buf = uv_buf_init(c->in + c->in_len, (unsigned)(c->in_capacity - c->in_len));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct pk_conn *c = stream->data;
+    if (n < 0) {
+        pk_conn_close(c);
+        return;
+    }
+    if (n == 0) {
+        return;
+    }
+    if (c->relay != NULL) {
+        pk_relay_forward(c, buf->base, (size_t)n);
+    } else if (c->in_len == 0) {
+        consume(c, buf->base, (size_t)n);
+    } else {
+        c->in_len += (size_t)n;
+        consume(c, c->in, c->in_len);
+    }
+}
+
+/* ---- coming and going ---- */
+
+/* A closed connection can still be waiting for the end of the turn. */
+static void leave_lists(struct pk_conn *c)
+{
+    struct pk_server *s = c->server;
+    struct pk_conn **at = &s->dirty;
+    while (c->dirty && *at != c) {
+        at = &(*at)->next_dirty;
+    }
+    if (c->dirty) {
+        *at = c->next_dirty;
+    }
+    struct pk_conn *before = NULL;
+    for (struct pk_conn *q = s->queued; c->queued && q != NULL; q = q->next_queued) {
+        if (q == c) {
+            *(before == NULL ? &s->queued : &before->next_queued) = c->next_queued;
+            s->last_queued = s->last_queued == c ? before : s->last_queued;
+            return;
+        }
+        before = q;
+    }
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct pk_conn *c = handle->data;
+    struct pk_server *s = c->server;
+    leave_lists(c);
+    s->conns[c->slot] = NULL;
+    s->conn_count--;
+    pk_metrics_gauge(s->metrics, PK_GAUGE_CONNECTIONS, -1);
+    pk_resp_free(&c->out);
+    pk_resp_free(&c->flight);
+    pk_door_resize(c->in, 0);
+    pk_door_resize(c, 0);
+}
+
+void pk_conn_close(struct pk_conn *c)
+{
+    if (c->closing) {
+        return;
+    }
+    c->closing = true;
+    pk_hub_forget(&c->server->hub, c);
+    if (c->relay != NULL) {
+        pk_relay_end(c);
+    }
+    uv_close((uv_handle_t *)&c->tcp, on_closed);
+}
+
+static void tune(uv_tcp_t *tcp)
+{
+    uv_os_fd_t fd;
+    int deaf = DEAF_MS;
+    (void)uv_tcp_nodelay(tcp, 1);
+    (void)uv_tcp_keepalive(tcp, 1, KEEPALIVE_S);
+    if (uv_fileno((uv_handle_t *)tcp, &fd) == 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &deaf, sizeof deaf);
+    }
+}
+
+static void name_by_address(struct pk_conn *c)
+{
+    struct sockaddr_storage peer;
+    int size = sizeof peer;
+    char host[INET6_ADDRSTRLEN] = "?";
+    int port = 0;
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&peer, &size) == 0) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)&peer;
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&peer;
+        bool six = peer.ss_family == AF_INET6;
+        if (six) {
+            (void)uv_ip6_name(v6, host, sizeof host);
+        } else {
+            (void)uv_ip4_name(v4, host, sizeof host);
+        }
+        port = ntohs(six ? v6->sin6_port : v4->sin_port);
+    }
+    (void)snprintf(c->name, sizeof c->name, "%s:%d", host, port);
+}
+
+void pk_conn_accept(struct pk_server *s, uv_stream_t *listener)
+{
+    struct pk_conn *c = pk_door_resize(NULL, sizeof *c);
+    memset(c, 0, sizeof *c);
+    c->server = s;
+    c->slot = free_slot(s);
+    c->generation = ++s->next_generation;
+    s->conns[c->slot] = c;
+    s->conn_count++;
+    pk_metrics_gauge(s->metrics, PK_GAUGE_CONNECTIONS, 1);
+    PK_ASSERT(uv_tcp_init(&s->loop, &c->tcp) == 0);
+    c->tcp.data = c;
+    if (uv_accept(listener, (uv_stream_t *)&c->tcp) != 0) {
+        pk_conn_close(c);
+        return;
+    }
+    tune(&c->tcp);
+    name_by_address(c);
+    if (s->conn_count > s->options.connections || s->draining) {
+        pk_metrics_count(s->metrics, PK_COUNT_CONNECTIONS_REFUSED, 1);
+        pk_proto_write_error(pk_conn_out(c), PK_PROTO_ERROR_OVERLOAD,
+                             s->draining ? "this node is going down"
+                                         : "too many connections");
+        c->last = true;
+        return;
+    }
+    c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) == 0;
+}
+
+void pk_conns_sweep(struct pk_server *s)
+{
+    uint64_t now = pk_server_now(s);
+    for (uint32_t i = 0; i < s->conn_slots; i++) {
+        struct pk_conn *c = s->conns[i];
+        if (c == NULL || c->closing) {
+            continue;
+        }
+        bool slow = c->in_len > 0 && c->stall == PK_STALL_NONE && c->relay == NULL &&
+                    now - c->in_since_ms > PK_CONN_REQUEST_MS;
+        if (slow) {
+            pk_metrics_count(s->metrics, PK_COUNT_SLOW_CLOSED, 1);
+            pk_conn_close(c);
+        } else if (c->stall == PK_STALL_LEADER) {
+            pk_conn_wake(c);
+        }
+    }
+}

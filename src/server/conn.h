@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One client's connection: requests out of bytes, answers into bytes, in order.
+ *
+ * Requests of one connection are taken in as fast as they can be answered and no faster.
+ * A connection *stalls* (its bytes stay unread) while the turn is full, while there is
+ * no leader, while an answer must come first, or while its peer does not read; so what a
+ * client can make the server keep is bounded (P10):
+ *
+ *   PK_CONN_PENDING_MAX   requests taken in and not answered
+ *   PK_CONN_UNSENT_SOFT   bytes unsent above which no more requests are taken
+ *   PK_CONN_UNSENT_PUSH   bytes unsent above which no more is pushed: a watcher gets a
+ *                         gap, the owner of a lease is disconnected and will ask
+ *   PK_RESP_REQUEST_MAX   bytes of one request
+ *   PK_CONN_REQUEST_MS    for one request to arrive
+ *
+ * Idle connections have no buffers. Nobody keeps a pointer to a connection across
+ * callbacks: tickets name it by slot and generation.
+ */
+#ifndef PICKET_SERVER_CONN_H
+#define PICKET_SERVER_CONN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "proto/resp.h"
+
+enum {
+    PK_CONN_PENDING_MAX = 1024,
+    PK_CONN_UNSENT_SOFT = 256 * 1024,
+    PK_CONN_UNSENT_PUSH = 1024 * 1024,
+    PK_CONN_REQUEST_MS = 30000,
+    PK_CONN_NAME_MAX = 64,
+    PK_CONN_PREFIX_MAX = 256,
+};
+
+struct pk_server;
+struct pk_relay;
+struct pk_owned;
+
+enum pk_stall {
+    PK_STALL_NONE,
+    PK_STALL_TURN,    /* the turn is full: again after it */
+    PK_STALL_LEADER,  /* nobody leads: again when somebody does */
+    PK_STALL_ANSWERS, /* what comes next is answered at once, so the rest goes first */
+    PK_STALL_WAIT,    /* RESP2: a lock is waited for, or an answer takes its time */
+    PK_STALL_OUTPUT,  /* the peer does not read */
+};
+
+struct pk_conn {
+    uv_tcp_t tcp;
+    struct pk_server *server;
+    uint32_t slot, generation;
+
+    char *in; /* a request that is not whole, or stalled */
+    size_t in_len, in_capacity;
+    uint64_t in_since_ms;
+    enum pk_stall stall;
+    uint64_t leaderless_ms; /* since when its next request waits for a leader; 0: no */
+
+    struct pk_resp_out out; /* answers of this turn */
+    struct pk_resp_out flight;
+    size_t flight_sent;
+    uv_write_t write;
+    bool writing;
+
+    uint32_t pending;            /* requests taken in and not answered */
+    bool reading, closing, last; /* last: close when all is sent */
+    bool redirect;               /* wants to be told where the leader is */
+    bool relayed;                /* another node relays it to us */
+    char name[PK_CONN_NAME_MAX];
+
+    /* RESP2: the acquire that it waits for. */
+    uint64_t wait_lease, wait_request;
+
+    struct pk_owned *owned; /* leases whose events it gets, see hub.h */
+    bool watching, gap;
+    char prefix[PK_CONN_PREFIX_MAX];
+    uint32_t prefix_len;
+    struct pk_conn *next_watcher;
+
+    struct pk_relay *relay; /* all its bytes go to the leader and back */
+
+    bool dirty, queued; /* in the list of those with output, of those to be run */
+    struct pk_conn *next_dirty, *next_queued;
+};
+
+/* Takes the next connection from the listener. */
+void pk_conn_accept(struct pk_server *s, uv_stream_t *listener);
+/* NULL: gone. */
+struct pk_conn *pk_conn_at(struct pk_server *s, uint64_t who);
+uint64_t pk_conn_who(const struct pk_conn *c);
+
+/* The connection's output for one more answer; it is sent at the end of the turn. */
+struct pk_resp_out *pk_conn_out(struct pk_conn *c);
+/* Bytes that the peer has not taken yet. */
+size_t pk_conn_unsent(const struct pk_conn *c);
+
+void pk_conn_stall(struct pk_conn *c, enum pk_stall why);
+/* Whatever it stalled for may be over: it is tried again in this turn or the next. */
+void pk_conn_wake(struct pk_conn *c);
+/* Goes on with everything that was woken. */
+void pk_conns_run(struct pk_server *s);
+/* Sends what the turn has produced. */
+void pk_conns_flush(struct pk_server *s);
+/* Closes those whose request takes too long, and wakes those that waited too long for a
+ * leader. */
+void pk_conns_sweep(struct pk_server *s);
+
+/* For a relay: take no more bytes, and take them again. */
+void pk_conn_pause(struct pk_conn *c);
+void pk_conn_resume(struct pk_conn *c);
+
+void pk_conn_close(struct pk_conn *c);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who is told what: the owners of leases, those who wait on a RESP2 connection, and the
+ * watchers.
+ *
+ * A lease belongs to the connection that used it last. Its owner is told (by a push)
+ * what it did not ask for itself: a grant after waiting, a hold that was ended, the end
+ * of the lease. Owners are looked up by the lease's id; an owner that is gone is nobody,
+ * and the lease goes on without it.
+ */
+#ifndef PICKET_SERVER_HUB_H
+#define PICKET_SERVER_HUB_H
+
+#include "core/effect.h"
+#include "core/tree.h"
+#include "server/conn.h"
+
+struct pk_owned {
+    struct pk_node node; /* of the hub's tree, by lease */
+    uint64_t lease;
+    struct pk_conn *conn;
+    struct pk_owned *next, **back; /* of the connection's list */
+};
+
+struct pk_hub {
+    struct pk_tree leases;
+    uint64_t owned;
+    struct pk_conn *watchers;
+};
+
+/* `c` used this lease just now. */
+void pk_hub_own(struct pk_hub *h, uint64_t lease, struct pk_conn *c);
+/* The connection is going: nothing is told to it any more. */
+void pk_hub_forget(struct pk_hub *h, struct pk_conn *c);
+
+void pk_hub_watch(struct pk_hub *h, struct pk_conn *c, struct pk_bytes prefix);
+void pk_hub_unwatch(struct pk_hub *h, struct pk_conn *c);
+
+/* Tells everybody concerned about the effects of one step, at cluster time `clock_ms`. */
+void pk_hub_step(struct pk_hub *h, const struct pk_effects *e, uint64_t clock_ms);
+/* Events were missed by this node: watchers are told so. Owners are disconnected, since
+ * only asking again helps them. */
+void pk_hub_gap(struct pk_hub *h);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The insides of a running server, shared by the files of this folder that serve
+ * clients: conn.c (bytes), dispatch.c (what a request means), hub.c (who is told),
+ * relay.c (to the leader), admin.c (CLUSTER and INFO), server.c (life and death).
+ */
+#ifndef PICKET_SERVER_INSIDE_H
+#define PICKET_SERVER_INSIDE_H
+
+#include <uv.h>
+
+#include "proto/proto.h"
+#include "raft/identity.h"
+#include "raft/replica.h"
+#include "raft/uvio.h"
+#include "server/conn.h"
+#include "server/http.h"
+#include "server/hub.h"
+#include "server/metrics.h"
+#include "server/server.h"
+#include "server/turn.h"
+
+enum {
+    PK_SERVER_SCRATCH = 64 * 1024,
+    PK_LEADER_PATIENCE_MS = 3000, /* how long a request waits for a leader */
+};
+
+struct pk_server {
+    struct pk_server_options options;
+    struct pk_identity self;
+    struct pk_peers peers;
+    int lock_fd;
+
+    uv_loop_t loop;
+    uv_prepare_t prepare;
+    uv_check_t check;
+    uv_timer_t deadline; /* of the machine */
+    uv_timer_t sweep;
+    uv_signal_t term, intr;
+    uv_tcp_t listener;
+
+    struct pk_uvio *uvio;
+    struct pk_turn *turn;
+    struct pk_replica *replica;
+    struct pk_metrics *metrics;
+    struct pk_http *http;
+    uint64_t leader_id; /* 0: nobody known */
+    uint64_t load;      /* commands of a recent turn, smoothed */
+    struct pk_turn_counts counted;
+    bool draining, closing, alone; /* alone: nobody to hand over to */
+    uint64_t drain_since_ms;
+    char client_address[PK_HOST_MAX], http_address[PK_HOST_MAX]; /* as others see them */
+
+    struct pk_conn **conns; /* by slot */
+    uint32_t conn_slots, conn_count, next_generation;
+    struct pk_conn *dirty, *queued, *last_queued;
+    struct pk_hub hub;
+
+    /* Of one request at a time. */
+    char scratch[PK_SERVER_SCRATCH];
+    struct pk_bytes args[PK_RESP_ARGS_MAX];
+    struct pk_proto_scratch ids;
+    struct pk_effects annotated;
+
+    uint64_t admin_who; /* the connection that waits for a membership change; 0: none */
+    int admin_next;     /* the change to begin after this turn; 0: none */
+    char admin_name[PK_NODE_NAME_MAX];
+};
+
+/* ---- dispatch.c ---- */
+
+/* Does what the request says. False: not now; it stays the connection's next one. */
+bool pk_dispatch(struct pk_conn *c, uint32_t n);
+/* Hooks of the turn. */
+void pk_dispatch_answer(void *ctx, struct pk_ticket t, const struct pk_command *c,
+                        const struct pk_effects *e);
+void pk_dispatch_refuse(void *ctx, struct pk_ticket t, enum pk_refusal why);
+
+/* Whether this request can be served here now; if not, the connection has been stalled,
+ * answered or handed to a relay, and *taken says whether the request is done with. */
+bool pk_dispatch_here(struct pk_conn *c, bool *taken);
+
+/* ---- admin.c ---- */
+
+bool pk_admin_cluster(struct pk_conn *c, uint32_t n);
+void pk_admin_info(struct pk_conn *c);
+/* The client address of the leader; NULL: not known. */
+const char *pk_admin_leader_address(struct pk_server *s);
+/* Begins the second half of a change, if one is due. */
+void pk_admin_turn(struct pk_server *s);
+/* The part of a raft address before '@', and after it. */
+void pk_admin_node_name(const char *address, char *out, size_t size);
+
+/* ---- relay.c ---- */
+
+/* From now on all bytes of `c` go to the leader at `address` and back; `c->in` holds
+ * what has not been dealt with. */
+void pk_relay_start(struct pk_conn *c, const char *address);
+/* Another leader: relays to the old one end. */
+void pk_relay_end(struct pk_conn *c);
+/* Bytes from the client. */
+void pk_relay_forward(struct pk_conn *c, const char *data, size_t len);
+/* The client has taken what it was sent. */
+void pk_relay_drained(struct pk_conn *c);
+
+/* ---- server.c ---- */
+
+uint64_t pk_server_now(struct pk_server *s);
+
+#endif

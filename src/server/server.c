@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The life of a node: start, turns of the loop, draining, end.
+ *
+ * A turn of the loop reads what has come, runs the connections, ends the turn (one log
+ * entry), and sends what there is to send. It happens in a check handle, after the
+ * input, and again in a prepare handle, before the loop sleeps, because the consensus
+ * library may have applied something in between. Both are started before the library
+ * starts its own, so that they run after those.
+ */
+#include "server/server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/door.h"
+#include "host/clock.h"
+#include "server/address.h"
+#include "server/ask.h"
+#include "server/inside.h"
+#include "server/log.h"
+#include "server/members.h"
+#include "server/pages.h"
+
+enum {
+    EXIT_ERROR = 125,
+    BACKLOG = 1024,
+    SWEEP_MS = 200,
+    DRAIN_MS = 5000,
+    JOIN_MS = 10000,
+    CONNECTIONS_DEFAULT = 10000,
+    SPARE_DESCRIPTORS = 200, /* for files, other nodes and pages */
+};
+
+/* Own words on standard error, before there is a log. */
+static int fail(const char *what, const char *why)
+{
+    (void)fprintf(stderr, "picket serve: %s: %s\n", what, why);
+    return EXIT_ERROR;
+}
+
+uint64_t pk_server_now(struct pk_server *s)
+{
+    (void)s;
+    return pk_clock_ms();
+}
+
+/* ---- turns ---- */
+
+static void on_deadline(uv_timer_t *timer)
+{
+    (void)timer; /* the turn that follows does the work */
+}
+
+static void arm_deadline(struct pk_server *s, uint64_t now)
+{
+    uint64_t next = pk_turn_next_ms(s->turn);
+    if (next == UINT64_MAX) {
+        (void)uv_timer_stop(&s->deadline);
+    } else {
+        /* libuv's own idea of now is that of the beginning of this turn. */
+        uv_update_time(&s->loop);
+        (void)uv_timer_start(&s->deadline, on_deadline, next > now ? next - now : 1, 0);
+    }
+}
+
+static void measure(struct pk_server *s)
+{
+    struct pk_turn_counts counts = pk_turn_counts(s->turn);
+    uint64_t commands = counts.commands - s->counted.commands;
+    if (counts.entries > s->counted.entries) {
+        pk_metrics_batch(s->metrics, commands);
+        s->load = (s->load * 7 + commands) / 8;
+    }
+    s->counted = counts;
+}
+
+static void drain(struct pk_server *s, uint64_t now);
+
+static void turn(struct pk_server *s)
+{
+    uint64_t now = pk_server_now(s);
+    pk_conns_run(s);
+    pk_admin_turn(s);
+    pk_turn_end(s->turn, now);
+    if (s->queued != NULL) { /* the turn was full; there is room again */
+        pk_conns_run(s);
+        pk_turn_end(s->turn, now);
+    }
+    measure(s);
+    pk_conns_flush(s);
+    arm_deadline(s, now);
+    if (s->draining) {
+        drain(s, now);
+    }
+}
+
+static void on_check(uv_check_t *check)
+{
+    turn(check->data);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    turn(prepare->data);
+}
+
+static void on_sweep(uv_timer_t *timer)
+{
+    pk_conns_sweep(timer->data);
+}
+
+/* ---- hooks of the turn ---- */
+
+static void on_events(void *ctx, const struct pk_effects *e)
+{
+    struct pk_server *s = ctx;
+    uint64_t clock = pk_machine_clock(pk_replica_machine(s->replica));
+    pk_metrics_step(s->metrics, e, clock);
+    pk_hub_step(&s->hub, e, clock);
+}
+
+static void on_gap(void *ctx)
+{
+    struct pk_server *s = ctx;
+    pk_metrics_count(s->metrics, PK_COUNT_GAPS, 1);
+    pk_hub_gap(&s->hub);
+}
+
+static void on_standing(void *ctx, bool serving, uint64_t leader_id)
+{
+    struct pk_server *s = ctx;
+    bool another = leader_id != s->leader_id;
+    s->leader_id = leader_id;
+    const struct pk_peer *p = pk_peers_find(&s->peers, leader_id);
+    pk_log(PK_LOG_INFO, serving ? "serving" : "standing", "node", s->self.name, "leader",
+           leader_id == s->self.id ? s->self.name
+           : p != NULL             ? p->name
+           : leader_id == 0        ? "none"
+                                   : "unknown",
+           "term", pk_log_u64(pk_replica_standing(s->replica).term), NULL);
+    for (uint32_t i = 0; i < s->conn_slots; i++) {
+        struct pk_conn *c = s->conns[i];
+        if (c == NULL || c->closing) {
+            continue;
+        }
+        if (c->relay != NULL && another) {
+            pk_conn_close(c);
+        } else if (c->stall == PK_STALL_LEADER) {
+            pk_conn_wake(c);
+        }
+    }
+}
+
+static void on_broken(void *ctx, const char *why)
+{
+    struct pk_server *s = ctx;
+    pk_log(PK_LOG_ERROR, "stopped", "node", s->self.name, "why", why, NULL);
+    _exit(EXIT_ERROR); /* nothing of this process can be trusted any more */
+}
+
+static void on_refused(void *ctx, const char *peer, const char *why)
+{
+    (void)ctx;
+    pk_log(PK_LOG_WARN, "peer-refused", "peer", peer, "why", why, NULL);
+}
+
+/* ---- the end ---- */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    (void)handle;
+}
+
+static void on_replica_closed(void *ctx)
+{
+    struct pk_server *s = ctx;
+    uv_handle_t *const handles[] = {
+        (uv_handle_t *)&s->prepare, (uv_handle_t *)&s->check, (uv_handle_t *)&s->deadline,
+        (uv_handle_t *)&s->sweep,   (uv_handle_t *)&s->term,  (uv_handle_t *)&s->intr,
+    };
+    for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
+        uv_close(handles[i], on_handle_closed);
+    }
+}
+
+static void on_http_closed(void *ctx)
+{
+    (void)ctx;
+}
+
+static void close_everything(struct pk_server *s)
+{
+    s->closing = true;
+    for (uint32_t i = 0; i < s->conn_slots; i++) {
+        if (s->conns[i] != NULL) {
+            pk_conn_close(s->conns[i]);
+        }
+    }
+    if (s->http != NULL) {
+        pk_http_close(s->http, on_http_closed, s);
+        s->http = NULL;
+    }
+    pk_replica_close(s->replica, on_replica_closed, s);
+}
+
+static bool all_sent(const struct pk_server *s)
+{
+    for (uint32_t i = 0; i < s->conn_slots; i++) {
+        if (s->conns[i] != NULL && pk_conn_unsent(s->conns[i]) > 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Goes on with draining until everything is answered and somebody else leads. */
+static void drain(struct pk_server *s, uint64_t now)
+{
+    if (s->closing) {
+        return;
+    }
+    struct pk_standing st = pk_replica_standing(s->replica);
+    bool idle = pk_turn_pending(s->turn) == 0 && all_sent(s);
+    bool over = now - s->drain_since_ms > DRAIN_MS;
+    if (over || (idle && (!st.leader || s->alone))) {
+        pk_log(PK_LOG_INFO, "stopping", "node", s->self.name, "drained",
+               over ? "no" : "yes", NULL);
+        close_everything(s);
+    }
+}
+
+static size_t other_voters(struct pk_server *s)
+{
+    struct pk_member members[PK_MEMBERS_MAX];
+    size_t n = pk_replica_members(s->replica, members, NULL);
+    size_t others = 0;
+    for (size_t i = 0; i < n; i++) {
+        others += members[i].id != s->self.id && members[i].role == PK_MEMBER_VOTER;
+    }
+    return others;
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct pk_server *s = handle->data;
+    if (s->draining) {
+        s->drain_since_ms = 0; /* asked twice: don't wait */
+        return;
+    }
+    pk_log(PK_LOG_INFO, "draining", "node", s->self.name, "signal",
+           number == SIGTERM ? "TERM" : "INT", NULL);
+    s->draining = true;
+    s->drain_since_ms = pk_server_now(s);
+    s->alone = other_voters(s) == 0;
+    uv_close((uv_handle_t *)&s->listener, on_handle_closed);
+    pk_turn_drain(s->turn);
+    if (!s->alone && pk_replica_standing(s->replica).leader) {
+        s->alone = pk_replica_transfer(s->replica, 0) != NULL;
+    }
+}
+
+/* ---- starting ---- */
+
+static void raise_descriptor_limit(struct pk_server *s)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0) {
+        return;
+    }
+    rlim_t want = (rlim_t)s->options.connections * 2 + SPARE_DESCRIPTORS;
+    if (l.rlim_cur < want) {
+        l.rlim_cur = want < l.rlim_max ? want : l.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &l);
+    }
+    if (l.rlim_cur < want) {
+        s->options.connections = (uint32_t)(l.rlim_cur / 2);
+    }
+}
+
+/* HOST:PORT as others should use it: a wildcard is of no use to them. */
+static void advertise(const struct pk_server_options *o, const char *listen,
+                      uint16_t port, const char *raft_host, char *out)
+{
+    char host[PK_HOST_MAX];
+    uint16_t ignored;
+    (void)pk_address_split(listen, host, sizeof host, &ignored);
+    const char *shown = o->advertise != NULL ? o->advertise
+                        : strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0
+                            ? raft_host
+                            : host;
+    bool six = strchr(shown, ':') != NULL;
+    (void)snprintf(out, PK_HOST_MAX, six ? "[%s]:%u" : "%s:%u", shown, port);
+}
+
+static void on_client(uv_stream_t *listener, int status)
+{
+    if (status == 0) {
+        pk_conn_accept(listener->data, listener);
+    }
+}
+
+static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
+{
+    struct sockaddr_storage where;
+    const char *wrong = pk_address_resolve(s->options.listen, &where);
+    if (wrong != NULL) {
+        return wrong;
+    }
+    PK_ASSERT(uv_tcp_init(&s->loop, &s->listener) == 0);
+    s->listener.data = s;
+    int failed = uv_tcp_bind(&s->listener, (const struct sockaddr *)&where, 0);
+    if (failed == 0) {
+        failed = uv_listen((uv_stream_t *)&s->listener, BACKLOG, on_client);
+    }
+    struct sockaddr_storage bound;
+    int size = sizeof bound;
+    if (failed == 0) {
+        failed = uv_tcp_getsockname(&s->listener, (struct sockaddr *)&bound, &size);
+    }
+    *port = ntohs(((struct sockaddr_in *)&bound)->sin_port); /* the same place in IPv6 */
+    return failed == 0 ? NULL : uv_strerror(failed);
+}
+
+/* Asks a node of the cluster to take us in. NULL, or why not. */
+static const char *join(struct pk_server *s, bool fresh, const char *raft)
+{
+    static struct pk_ask a;
+    static char why[512];
+    struct pk_bytes answer;
+    bool sent;
+    const char *const status[] = {"CLUSTER", "STATUS"};
+    const char *const add[] = {"CLUSTER", "ADD", s->self.name, raft};
+    if (!pk_ask_open(&a, s->options.join, JOIN_MS) ||
+        !pk_ask_words(&a, status, 2, JOIN_MS, &answer, &sent)) {
+        return a.why;
+    }
+    if (fresh) {
+        struct pk_resp_cursor c = {.rest = answer};
+        (void)pk_resp_next(&c); /* the map, then its first key and value: the cluster */
+        (void)pk_resp_next(&c);
+        struct pk_resp_value id = pk_resp_next(&c);
+        char text[32] = "";
+        memcpy(text, id.bytes.data == NULL ? "" : id.bytes.data,
+               id.bytes.len < sizeof text ? id.bytes.len : 0);
+        s->self.cluster = strtoull(text, NULL, 16);
+        const char *wrong = s->self.cluster == 0
+                                ? "it does not say which cluster it belongs to"
+                                : pk_identity_create(s->options.data, &s->self);
+        if (wrong != NULL) {
+            pk_ask_close(&a);
+            return wrong;
+        }
+    }
+    bool ok = pk_ask_words(&a, add, 4, JOIN_MS, &answer, &sent);
+    (void)snprintf(why, sizeof why, "%.*s", ok ? (int)answer.len : (int)strlen(a.why),
+                   ok ? answer.data : a.why);
+    why[strcspn(why, "\r\n")] = '\0';
+    pk_ask_close(&a);
+    return ok && why[0] == '+' ? NULL : why;
+}
+
+/* Finds out who we are. `members` is the first configuration, if we are of it. */
+static int settle_identity(struct pk_server *s, struct pk_member *members, size_t *n,
+                           char *raft)
+{
+    const struct pk_server_options *o = &s->options;
+    char why[512];
+    bool fresh;
+    const char *wrong =
+        o->cluster != NULL ? pk_members_read(o->cluster, members, n) : NULL;
+    if (wrong != NULL) {
+        return fail("--cluster", wrong);
+    }
+    (void)snprintf(raft, PK_HOST_MAX, "%s", o->raft);
+    s->lock_fd = pk_identity_open(o->data, &s->self, &fresh, why, sizeof why);
+    if (s->lock_fd < 0) {
+        return fail(o->data, why);
+    }
+    if (!fresh && o->name != NULL && strcmp(o->name, s->self.name) != 0) {
+        (void)snprintf(why, sizeof why, "it belongs to node %s, not %s", s->self.name,
+                       o->name);
+        return fail(o->data, why);
+    }
+    if (fresh) {
+        (void)snprintf(s->self.name, sizeof s->self.name, "%s",
+                       o->name != NULL ? o->name : "n1");
+        s->self.id = pk_node_id(s->self.name);
+    }
+    size_t self = 0;
+    while (self < *n && members[self].id != s->self.id) {
+        self++;
+    }
+    if (o->cluster != NULL && self == *n) {
+        (void)snprintf(why, sizeof why, "there is no node %s in it; see --name",
+                       s->self.name);
+        return fail("--cluster", why);
+    }
+    if (o->cluster != NULL && o->join != NULL) {
+        return fail("--join", "a node is either of the first (--cluster) or joins later");
+    }
+    if (o->cluster != NULL) {
+        (void)snprintf(raft, PK_HOST_MAX, "%s", strchr(members[self].address, '@') + 1);
+    } else if (o->join == NULL) {
+        *n = 1;
+        members[0].id = s->self.id;
+        members[0].role = PK_MEMBER_VOTER;
+        wrong = pk_members_address(s->self.name, raft, members[0].address);
+        if (wrong != NULL) {
+            return fail("--raft", wrong);
+        }
+    }
+    if (o->join != NULL) {
+        wrong = join(s, fresh, raft);
+        if (wrong != NULL && fresh) {
+            return fail("--join", wrong);
+        }
+    } else if (fresh) {
+        s->self.cluster = *n == 1 ? pk_random() : pk_members_digest(members, *n);
+        wrong = pk_identity_create(o->data, &s->self);
+        if (wrong != NULL) {
+            return fail(o->data, wrong);
+        }
+    }
+    wrong = pk_peers_load(&s->peers, o->data);
+    return wrong == NULL ? 0 : fail(o->data, wrong);
+}
+
+static int open_doors(struct pk_server *s, const char *raft)
+{
+    char why[512];
+    char raft_host[PK_HOST_MAX];
+    uint16_t port;
+    const char *wrong = pk_address_split(raft, raft_host, sizeof raft_host, &port);
+    if (wrong != NULL) {
+        return fail(raft, wrong);
+    }
+    wrong = listen_for_clients(s, &port);
+    if (wrong != NULL) {
+        return fail(s->options.listen, wrong);
+    }
+    advertise(&s->options, s->options.listen, port, raft_host, s->client_address);
+    if (strcmp(s->options.http, "off") != 0) {
+        struct pk_http_options h = {
+            .loop = &s->loop, .listen = s->options.http, .get = pk_pages_get, .ctx = s};
+        s->http = pk_http_new(&h, why, sizeof why);
+        if (s->http == NULL) {
+            return fail(s->options.http, why);
+        }
+        advertise(&s->options, s->options.http, pk_http_port(s->http), raft_host,
+                  s->http_address);
+    }
+    return 0;
+}
+
+static void start_handles(struct pk_server *s)
+{
+    PK_ASSERT(uv_prepare_init(&s->loop, &s->prepare) == 0 &&
+              uv_check_init(&s->loop, &s->check) == 0 &&
+              uv_timer_init(&s->loop, &s->deadline) == 0 &&
+              uv_timer_init(&s->loop, &s->sweep) == 0 &&
+              uv_signal_init(&s->loop, &s->term) == 0 &&
+              uv_signal_init(&s->loop, &s->intr) == 0);
+    s->prepare.data = s->check.data = s->deadline.data = s->sweep.data = s->term.data =
+        s->intr.data = s;
+    (void)uv_prepare_start(&s->prepare, on_prepare);
+    (void)uv_check_start(&s->check, on_check);
+    (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+    (void)uv_signal_start(&s->term, on_signal, SIGTERM);
+    (void)uv_signal_start(&s->intr, on_signal, SIGINT);
+}
+
+static int start_replica(struct pk_server *s, const struct pk_member *members, size_t n,
+                         const char *raft)
+{
+    const struct pk_server_options *o = &s->options;
+    char why[512];
+    char address[PK_ADDRESS_MAX];
+    uint64_t origin = pk_random();
+    const char *wrong = pk_members_address(s->self.name, raft, address);
+    if (wrong != NULL) {
+        return fail("--raft", wrong);
+    }
+    struct pk_uvio_options io = {.loop = &s->loop,
+                                 .dir = o->data,
+                                 .listen = o->raft,
+                                 .self = &s->self,
+                                 .client = s->client_address,
+                                 .http = s->http_address,
+                                 .peers = &s->peers,
+                                 .election_ms = o->election_ms,
+                                 .refused = on_refused,
+                                 .ctx = s};
+    s->uvio = pk_uvio_new(&io, why, sizeof why);
+    if (s->uvio == NULL) {
+        return fail(o->raft, why);
+    }
+    struct pk_turn_options to = {.origin = origin, .election_ms = o->election_ms};
+    struct pk_turn_hooks hooks = {.ctx = s,
+                                  .answer = pk_dispatch_answer,
+                                  .refuse = pk_dispatch_refuse,
+                                  .events = on_events,
+                                  .gap = on_gap,
+                                  .standing = on_standing,
+                                  .broken = on_broken};
+    s->turn = pk_turn_new(&to, &hooks);
+    struct pk_replica_options ro = {.id = s->self.id,
+                                    .address = address,
+                                    .origin = origin,
+                                    .election_ms = o->election_ms};
+    struct pk_replica_hooks rh = pk_turn_replica_hooks(s->turn);
+    s->replica = pk_replica_new(pk_uvio_io(s->uvio), &ro, &rh, why, sizeof why);
+    if (s->replica == NULL) {
+        return fail(o->data, why);
+    }
+    pk_turn_attach(s->turn, s->replica);
+    pk_uvio_tune(s->uvio);
+    if (n > 0 && s->peers.count == 0) {
+        /* Once others have met us we are no beginner: if our log is gone, so are votes
+         * that they count on, and beginning anew would be a lie. */
+        wrong = pk_replica_bootstrap(s->replica, members, n);
+    }
+    if (wrong == NULL) {
+        start_handles(s);
+        wrong = pk_replica_start(s->replica);
+    }
+    return wrong == NULL ? 0 : fail(o->data, wrong);
+}
+
+static int start(struct pk_server *s)
+{
+    struct pk_member members[PK_MEMBERS_MAX];
+    char raft[PK_HOST_MAX];
+    size_t n = 0;
+    int code = settle_identity(s, members, &n, raft);
+    if (code == 0) {
+        s->metrics = pk_metrics_new(s->options.prefixes, s->options.n_prefixes);
+        code = open_doors(s, raft);
+    }
+    if (code == 0) {
+        code = start_replica(s, members, n, raft);
+    }
+    if (code == 0) {
+        pk_log(PK_LOG_INFO, "started", "node", s->self.name, "clients", s->client_address,
+               "http", s->http == NULL ? "off" : s->http_address, "raft", raft, "data",
+               s->options.data, "version", PICKET_VERSION, NULL);
+    }
+    return code;
+}
+
+static void free_server(struct pk_server *s)
+{
+    pk_replica_free(s->replica);
+    pk_turn_free(s->turn);
+    pk_uvio_free(s->uvio);
+    pk_metrics_free(s->metrics);
+    pk_effects_free(&s->annotated);
+    pk_door_resize(s->conns, 0);
+    (void)close(s->lock_fd);
+}
+
+int pk_server_run(const struct pk_server_options *o)
+{
+    struct pk_server *s = pk_door_resize(NULL, sizeof *s);
+    memset(s, 0, sizeof *s);
+    s->options = *o;
+    if (s->options.connections == 0) {
+        s->options.connections = CONNECTIONS_DEFAULT;
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit(s);
+    PK_ASSERT(uv_loop_init(&s->loop) == 0);
+    int code = start(s);
+    if (code != 0) {
+        return code; /* the process ends; so does all that it has open */
+    }
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    pk_log(PK_LOG_INFO, "stopped", "node", s->self.name, NULL);
+    free_server(s);
+    (void)uv_loop_close(&s->loop);
+    pk_door_resize(s, 0);
+    return 0;
+}
