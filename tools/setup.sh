@@ -22,7 +22,10 @@ test)
 lint) wanted="$build clang-format clang-tidy python3 shellcheck" ;;
 coverage) wanted="$build gcovr python3" ;;
 fuzz) wanted="$build $clang" ;;
-bench) wanted="$build python3 redis-server redis-tools etcd-server golang-go golang-etcd-server-dev" ;;
+bench)
+    wanted="$build python3 redis-server redis-tools etcd-server
+        golang-go golang-etcd-server-dev"
+    ;;
 *)
     echo "usage: tools/setup.sh build|test|lint|coverage|fuzz|bench" >&2
     exit 2
@@ -41,7 +44,8 @@ missing=
 for package in $wanted; do
     if [ "$package" = libraft-dev ]; then
         have=$(version_of libraft-dev)
-        dpkg --compare-versions "${have:-0}" ge "$raft_least" || missing="$missing $package"
+        dpkg --compare-versions "${have:-0}" ge "$raft_least" ||
+            missing="$missing $package"
     elif [ "$package" = npm ]; then
         command -v npm >/dev/null || missing="$missing $package"
     else
@@ -58,6 +62,9 @@ if [ "$(id -u)" -ne 0 ]; then
     fi
     as_root='sudo -n'
 fi
+
+# shellcheck disable=SC1091 # where it is, it is the same everywhere
+codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 
 # What apt would install of PACKAGE.
 candidate_of() {
@@ -84,7 +91,6 @@ backports_stanza() {
 
 # Lets apt see the backports suite, if that is where the library is.
 enable_backports() {
-    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     entry=$(backports_entries)
     file=/etc/apt/sources.list.d/picket-backports.list
     if [ -z "$entry" ]; then
@@ -110,7 +116,6 @@ install_raft() {
         install libraft-dev
         return
     fi
-    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     { apt-cache madison libraft-dev | grep -q "$codename-backports" ||
         enable_backports; } &&
         install -t "$codename-backports" libraft-dev

@@ -139,7 +139,8 @@ def check_includes(path, text):
         if not include:
             continue
         quote, header = include.groups()
-        if RAFT_HEADERS.fullmatch(header) and quote == "<" and folder != "raft":
+        outside = folder not in (None, "raft")  # tests may look behind it
+        if RAFT_HEADERS.fullmatch(header) and quote == "<" and outside:
             yield number, f"{header} belongs to src/raft alone"
         if folder:
             message = check_layer(folder, quote, header)
