@@ -30,9 +30,9 @@ enum pk_effect_kind {
     PK_EV_LEASE_OPENED, /* lease, label */
     PK_EV_LEASE_ENDED,  /* lease, end */
     PK_EV_QUEUED,       /* place */
-    PK_EV_LEFT,         /* a waiter left its queue without a grant: end */
-    PK_EV_GRANTED,      /* value */
-    PK_EV_ENDED,        /* a hold ended: end; if broken, by and why */
+    PK_EV_LEFT,         /* a waiter left its queue without a grant: end, lasted_ms */
+    PK_EV_GRANTED,      /* value, lasted_ms */
+    PK_EV_ENDED,        /* a hold ended: end, lasted_ms; if broken, by and why */
     PK_EV_VALUE,        /* value */
     PK_EV_CLOSED,       /* lock-delay began: name, closed_ms */
     PK_EV_OPENED,       /* lock-delay is over: name */
@@ -55,9 +55,10 @@ struct pk_effect {
     uint32_t place;            /* in the queue, from 1 */
     uint32_t holders, waiters; /* TAKE, DROP: holders is how many keys */
     uint64_t lease, request, token;
-    uint64_t left_ms;   /* of the lease */
-    uint64_t closed_ms; /* of the lock's delay after an unclean end */
-    uint64_t since_ms;  /* cluster time of the grant or of queueing */
+    uint64_t left_ms;        /* of the lease */
+    uint64_t closed_ms;      /* of the lock's delay after an unclean end */
+    uint64_t since_ms;       /* cluster time of the grant or of queueing */
+    uint64_t lasted_ms;      /* of the wait that this ends, or of the hold */
     uint64_t renew_after_ms; /* reply to OPEN and RENEW: a server's wish; the machine
                                 has none */
     struct pk_bytes name, value, label;

@@ -248,6 +248,7 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
     c->timer = NULL;
     count_claim(m, c, false);
     c->token = ++m->last_token;
+    uint64_t waited_ms = m->clock - c->since_ms;
     c->since_ms = m->clock;
     count_claim(m, c, true);
     if (c->max_hold_ms != 0) {
@@ -259,6 +260,7 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
         PK_ASSERT(linked);
         struct pk_effect e = about(PK_EV_GRANTED, &c->parts[i]);
         e.value = pk_blob_bytes(c->value);
+        e.lasted_ms = waited_ms;
         pk_event(m, e);
         touch(m, c->parts[i].lock);
     }
@@ -577,6 +579,7 @@ void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_endi
         event.end = e->why;
         event.by = e->by;
         event.why = e->reason;
+        event.lasted_ms = m->clock - c->since_ms;
         pk_event(m, event);
         if (held && c->lock_delay_ms != 0 && unclean(e->why)) {
             shut(m, p->lock, c->lock_delay_ms);

@@ -270,7 +270,9 @@ static void configure(struct pk_machine *m, const struct pk_command *c)
 }
 
 /* E5. A backup may be older than tokens that were given out after it; 2^32 grants later
- * is certainly past them all (P2), and so it is above a token that the caller names. */
+ * is certainly past them all (P2), and so it is above a token that the caller names. So
+ * are the ids of leases: one of after the backup must not come back as somebody else's,
+ * whom its old owner would then renew, or close. */
 static void leap(struct pk_machine *m, const struct pk_command *c)
 {
     uint64_t from = c->token > m->last_token ? c->token : m->last_token;
@@ -280,6 +282,7 @@ static void leap(struct pk_machine *m, const struct pk_command *c)
         return;
     }
     m->last_token = from + PK_TOKEN_LEAP;
+    m->next_lease = m->next_lease > m->last_token ? m->next_lease : m->last_token;
     pk_reply(m, c, PK_OK)->token = m->last_token;
     remember(m, c, PK_OK, m->last_token);
     pk_event(m, (struct pk_effect){.kind = PK_EV_LEAPT, .token = m->last_token});

@@ -146,12 +146,14 @@ void grant(struct model *m, struct model_claim *c)
 {
     c->held = true;
     c->token = ++m->last_token;
+    uint64_t waited = m->clock - c->since;
     c->since = m->clock;
     c->timer = c->max_hold == 0 ? NEVER : m->clock + c->max_hold;
     for (uint32_t i = 0; i < c->n_parts; i++) {
         struct pk_effect e = about_part(PK_EV_GRANTED, c, i);
         e.token = c->token;
         e.value = bytes_of(c->value);
+        e.lasted_ms = waited;
         pk_effects_add(&m->events, &e);
     }
     touch_all(m, c);
@@ -220,6 +222,7 @@ void end_claim(struct model *m, struct model_claim *at, enum pk_end end,
         e.end = end;
         e.by = by;
         e.why = why;
+        e.lasted_ms = m->clock - c.since;
         pk_effects_add(&m->events, &e);
         if (c.held && c.lock_delay > 0 && is_unclean(end)) {
             close_lock(m, e.name, m->clock + c.lock_delay);

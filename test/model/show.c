@@ -101,6 +101,7 @@ void show_effect(FILE *to, const struct pk_effect *e)
     show_u64(to, "left", e->left_ms);
     show_u64(to, "closed", e->closed_ms);
     show_u64(to, "since", e->since_ms);
+    show_u64(to, "lasted", e->lasted_ms);
     show_bytes(to, "value", e->value);
     show_bytes(to, "label", e->label);
     show_bytes(to, "by", e->by);
@@ -190,6 +191,7 @@ const char *effect_difference(const struct pk_effect *a, const struct pk_effect 
     SAME(left_ms)
     SAME(closed_ms)
     SAME(since_ms)
+    SAME(lasted_ms)
     SAME_BYTES(name)
     SAME_BYTES(value)
     SAME_BYTES(label)
