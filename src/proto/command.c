@@ -72,9 +72,9 @@ struct form {
     const char *word; /* the second of the two */
     const char *usage;
     enum pk_verb verb;
-    unsigned char places[PLACES_MAX + 1];   /* enum field; ends with NONE */
-    unsigned char options[OPTIONS_MAX + 1]; /* likewise */
-    uint64_t wait_ms, count;                /* when not given */
+    enum field places[PLACES_MAX + 1];   /* ends with NONE */
+    enum field options[OPTIONS_MAX + 1]; /* likewise */
+    uint64_t wait_ms, count;             /* when not given */
 };
 
 /* Of two forms with the same verb the first is the one that is written. */
@@ -291,7 +291,11 @@ static const char *quoted(struct pk_bytes word, char room[static QUOTED_MAX + 1]
 {
     uint32_t len = word.len < QUOTED_MAX ? word.len : QUOTED_MAX;
     for (uint32_t i = 0; i < len; i++) {
-        room[i] = word.data[i] > ' ' && word.data[i] <= '~' ? word.data[i] : '?';
+        char c = word.data[i];
+        if (c <= ' ' || c > '~') {
+            c = '?';
+        }
+        room[i] = c;
     }
     room[len] = '\0';
     return room;
@@ -302,7 +306,9 @@ static const char *spoken(enum field f, char room[static QUOTED_MAX + 1])
 {
     quoted(pk_text(fields[f].word), room);
     for (char *at = room; *at != '\0'; at++) {
-        *at = *at >= 'A' && *at <= 'Z' ? (char)(*at - 'A' + 'a') : *at;
+        if (*at >= 'A' && *at <= 'Z') {
+            *at = (char)(*at | ('a' - 'A'));
+        }
     }
     return room;
 }
@@ -320,11 +326,11 @@ static enum pk_proto_got too_few(struct reading *r)
 {
     char list[64] = "";
     size_t len = 0;
-    for (const unsigned char *f = r->form->places; *f != NONE; f++) {
+    for (const enum field *f = r->form->places; *f != NONE; f++) {
         const char *join = f == r->form->places ? "" : f[1] == NONE ? " and " : ", ";
         char room[QUOTED_MAX + 1];
         len += (size_t)snprintf(list + len, sizeof list - len, "%sa %s", join,
-                                spoken((enum field) * f, room));
+                                spoken(*f, room));
     }
     return wrong_words(r, "wants ", list, "");
 }
@@ -439,7 +445,7 @@ static enum pk_proto_got take(struct reading *r, enum field f, struct pk_bytes w
 static enum pk_proto_got take_option(struct reading *r)
 {
     struct pk_bytes word = r->args[r->at++];
-    const unsigned char *f = r->form->options;
+    const enum field *f = r->form->options;
     while (*f != NONE && !pk_resp_is(word, fields[*f].word)) {
         f++;
     }
@@ -454,17 +460,17 @@ static enum pk_proto_got take_option(struct reading *r)
         return wrong_words(r, "has ", fields[*f].word, " twice");
     }
     r->said |= 1U << *f;
-    return take(r, (enum field) * f, r->args[r->at++]);
+    return take(r, *f, r->args[r->at++]);
 }
 
 static enum pk_proto_got read_form(struct reading *r)
 {
     enum pk_proto_got got = PK_PROTO_COMMAND;
-    for (const unsigned char *f = r->form->places; *f != NONE; f++) {
+    for (const enum field *f = r->form->places; *f != NONE; f++) {
         if (r->at == r->n) {
             return too_few(r);
         }
-        got = take(r, (enum field) * f, r->args[r->at++]);
+        got = take(r, *f, r->args[r->at++]);
         if (got != PK_PROTO_COMMAND) {
             return got;
         }
@@ -639,11 +645,11 @@ static void put_form(struct words *w, const struct noun *noun, const struct form
 {
     put(w, pk_text(noun->word));
     put(w, pk_text(form->word));
-    for (const unsigned char *f = form->places; *f != NONE; f++) {
-        put_place(w, c, (enum field) * f);
+    for (const enum field *f = form->places; *f != NONE; f++) {
+        put_place(w, c, *f);
     }
-    for (const unsigned char *f = form->options; *f != NONE; f++) {
-        put_option(w, form, c, (enum field) * f);
+    for (const enum field *f = form->options; *f != NONE; f++) {
+        put_option(w, form, c, *f);
     }
 }
 

