@@ -9,9 +9,15 @@
 enum {
     WORD = 8,
     PREAMBLE = 2 * WORD,
-    APPEND_FIXED = 5 * WORD,   /* up to the number of entries */
+    APPEND_FIXED = 5 * WORD, /* up to the number of entries */
+    APPEND_ENTRY = 2 * WORD,
     SNAPSHOT_FIXED = 6 * WORD, /* all but the configuration */
-    SMALL_MOST = 256,          /* messages of a fixed length, and room for news in them */
+    /* As much of the others as the library reads. */
+    APPEND_RESULT = 4 * WORD,
+    VOTE = 5 * WORD,
+    VOTE_RESULT = 3 * WORD,
+    TIMEOUT_NOW = 3 * WORD,
+    OTHERS_MOST = 256, /* newer ones may have more to say */
 };
 
 static const char too_long[] = "a message is longer than any node would send";
@@ -64,15 +70,17 @@ static bool is_configuration(const unsigned char *in, size_t len)
 
 static const char *check_header_length(struct pk_frame *f, uint64_t length)
 {
-    /* The shortest that holds all that the library reads; newer ones may say more. */
     static const uint64_t least[] = {
-        [RAFT_APPEND_ENTRIES] = APPEND_FIXED,     [RAFT_APPEND_ENTRIES_RESULT] = 4 * WORD,
-        [RAFT_REQUEST_VOTE] = 5 * WORD,           [RAFT_REQUEST_VOTE_RESULT] = 3 * WORD,
-        [RAFT_INSTALL_SNAPSHOT] = SNAPSHOT_FIXED, [RAFT_TIMEOUT_NOW] = 3 * WORD,
+        [RAFT_APPEND_ENTRIES] = APPEND_FIXED,
+        [RAFT_APPEND_ENTRIES_RESULT] = APPEND_RESULT,
+        [RAFT_REQUEST_VOTE] = VOTE,
+        [RAFT_REQUEST_VOTE_RESULT] = VOTE_RESULT,
+        [RAFT_INSTALL_SNAPSHOT] = SNAPSHOT_FIXED,
+        [RAFT_TIMEOUT_NOW] = TIMEOUT_NOW,
     };
     bool grows = f->type == RAFT_APPEND_ENTRIES || f->type == RAFT_INSTALL_SNAPSHOT;
     f->header = length;
-    if (length > (grows ? PK_FRAME_HEADER_MAX : SMALL_MOST)) {
+    if (length > (grows ? PK_FRAME_HEADER_MAX : OTHERS_MOST)) {
         return too_long;
     }
     return length < least[f->type] || length % WORD != 0 ? broken : NULL;
@@ -95,10 +103,11 @@ static const char *check_append(struct pk_frame *f, uint64_t offset, uint64_t wo
 {
     if (offset == APPEND_FIXED - WORD) {
         f->count = word;
-        return word > (f->header - APPEND_FIXED) / (2 * WORD) ? broken : NULL;
+        return word > (f->header - APPEND_FIXED) / APPEND_ENTRY ? broken : NULL;
     }
-    bool in_table = offset >= APPEND_FIXED && offset < APPEND_FIXED + f->count * 2 * WORD;
-    bool second = (offset - APPEND_FIXED) % (2 * WORD) == WORD;
+    bool in_table =
+        offset >= APPEND_FIXED && offset < APPEND_FIXED + f->count * APPEND_ENTRY;
+    bool second = (offset - APPEND_FIXED) % APPEND_ENTRY == WORD;
     return in_table && second ? check_entry(f, word) : NULL;
 }
 

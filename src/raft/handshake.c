@@ -108,8 +108,7 @@ enum pk_greeting_state pk_greeting_decode(const unsigned char *in, size_t len,
     }
     unsigned kind = in[AT_KIND];
     size_t body = in[AT_LENGTH] | (size_t)in[AT_LENGTH + 1] << 8;
-    if (kind < PK_HELLO || kind > PK_REFUSAL || body > BODY_MOST ||
-        len > HEAD_BYTES + body) {
+    if (kind < PK_HELLO || kind > PK_REFUSAL || body > BODY_MOST) {
         return PK_GREETING_GARBAGE;
     }
     if (len < HEAD_BYTES + body) {

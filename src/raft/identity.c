@@ -232,7 +232,8 @@ static const char *not_new(const char *dir)
     }
     for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
         const char *n = e->d_name;
-        if (strcmp(n, "raft") == 0 || strcmp(n, "peers") == 0) {
+        if (strcmp(n, "raft") == 0 || strcmp(n, "began") == 0 ||
+            strcmp(n, "peers") == 0) {
             why = sentence("%s has data of a node, but its identity is gone: %s", dir,
                            START_OVER);
         } else if (why == NULL && n[0] != '.' && strcmp(n, "lock") != 0 &&

@@ -5,7 +5,9 @@
  *     DIR/identity   cluster, node id, incarnation, name; written once, before anything
  *     DIR/peers      for each node ever met: id, incarnation, name, client and HTTP
  *                    address
- *     DIR/lock       held by the running process
+ *     DIR/lock       held by the running process, whose number is in it
+ *
+ * DIR/raft and DIR/began are those of uvio.h.
  *
  * The node id is derived from the name, so that all first nodes of a cluster know each
  * other's without talking. The incarnation is random, made with the directory: a node

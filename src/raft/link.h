@@ -43,8 +43,8 @@ struct pk_links {
     char buffer[64 * 1024]; /* what was read is passed on before the next is read */
 };
 
-/* A link whose `tcp` has been made on the loop, but is not connected yet. NULL: there is
- * no memory for it. Close it and give it to raft_free, unless it is given away. */
+/* A link whose `tcp` has been made on the loop, but is not connected yet. Close it and
+ * give it to raft_free, unless it is given away. */
 struct pk_link *pk_link_new(uv_loop_t *loop);
 /* NULL: that node has none. */
 struct pk_link *pk_links_find(const struct pk_links *all, uint64_t peer);

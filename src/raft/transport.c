@@ -256,19 +256,14 @@ static void set_alarm(struct pk_transport *t)
     (void)uv_timer_start(&t->alarm, on_alarm, at > now ? at - now : 0, 0);
 }
 
-/* NULL when there is no memory for it. */
 static struct talk *new_talk(struct pk_transport *t, struct raft_uv_connect *req)
 {
-    struct pk_link *link = pk_link_new(t->o.loop);
-    if (link == NULL) {
-        return NULL;
-    }
     struct talk *k = pk_door_resize(NULL, sizeof *k);
     memset(k, 0, sizeof *k);
     k->t = t;
     k->req = req;
-    k->link = link;
-    link->tcp.data = k;
+    k->link = pk_link_new(t->o.loop);
+    k->link->tcp.data = k;
     join_talks(k);
     return k;
 }
@@ -548,9 +543,6 @@ static int raft_connect(struct raft_uv_transport *raft, struct raft_uv_connect *
         return RAFT_INVALID;
     }
     struct talk *k = new_talk(t, req);
-    if (k == NULL) {
-        return RAFT_NOMEM;
-    }
     req->cb = cb;
     k->wanted = id;
     (void)snprintf(k->peer, sizeof k->peer, "%s", address);
@@ -588,9 +580,6 @@ static void on_connection(uv_stream_t *listener, int status)
         end_talk(k, RAFT_NOCONNECTION);
     }
     struct talk *k = new_talk(t, NULL);
-    if (k == NULL) {
-        return;
-    }
     uv_stream_t *s = (uv_stream_t *)&k->link->tcp;
     if (uv_accept(listener, s) != 0 || t->accept == NULL ||
         uv_read_start(s, alloc_for_talk, on_talk_read) != 0) {

@@ -2,13 +2,16 @@
 #include "raft/uvio.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <raft.h>
 #include <raft/uv.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/door.h"
+#include "host/fd.h"
 #include "raft/transport.h"
 
 #if !defined RAFT_VERSION_NUMBER || RAFT_VERSION_NUMBER < 2201
@@ -28,7 +31,65 @@ struct pk_uvio {
     struct raft_io io;
     struct raft_io lib; /* the functions that we stand before */
     struct pk_transport *transport;
+    int dir_fd; /* the node's data directory */
+    bool began; /* DIR/began is there */
+    struct raft_tracer tracer;
+    void (*wrote)(void *ctx, uint64_t us);
+    void *ctx;
+    uint64_t write_began_us;
 };
+
+static struct pk_uvio *of(struct raft_io *io)
+{
+    return (struct pk_uvio *)io; /* its first member */
+}
+
+/* ---- a log that is gone ---- */
+
+/* DIR/began says that this node has once had a term, and so may have voted: if there is
+ * no trace of one in DIR/raft, it is a wiped node, although its identity is there. */
+
+static bool exists(const struct pk_uvio *u, const char *name)
+{
+    return faccessat(u->dir_fd, name, F_OK, 0) == 0;
+}
+
+static void note_begin(struct pk_uvio *u)
+{
+    if (!u->began) {
+        int fd = openat(u->dir_fd, "began", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        u->began = fd >= 0 && fsync(u->dir_fd) == 0; /* if not, next time */
+        pk_fd_close(&fd);
+    }
+}
+
+static bool is_log_gone(struct pk_uvio *u)
+{
+    bool has_term = exists(u, "raft/metadata1") || exists(u, "raft/metadata2");
+    u->began = exists(u, "began");
+    if (has_term) {
+        note_begin(u);
+    }
+    return u->began && !has_term;
+}
+
+static int set_term_and_note(struct raft_io *io, raft_term term)
+{
+    int status = of(io)->lib.set_term(io, term);
+    if (status == 0) {
+        note_begin(of(io));
+    }
+    return status;
+}
+
+static int bootstrap_and_note(struct raft_io *io, const struct raft_configuration *conf)
+{
+    int status = of(io)->lib.bootstrap(io, conf);
+    if (status == 0) {
+        note_begin(of(io));
+    }
+    return status;
+}
 
 /* ---- what went wrong, and what to do ---- */
 
@@ -39,24 +100,23 @@ static const char start_over[] =
  * The library's message says where; people also need to know what to do (P3). */
 static int advise(struct raft_io *io, int status)
 {
-    if (status == RAFT_CORRUPT || status == RAFT_MALFORMED) {
-        size_t room = sizeof io->errmsg - sizeof start_over;
-        size_t len = strnlen(io->errmsg, room);
+    /* A file that is too short is an I/O error to the library, like one that we may not
+     * read; only the former is for good. */
+    bool cut = status == RAFT_IOERR && strstr(io->errmsg, "short read") != NULL;
+    if (status == RAFT_CORRUPT || status == RAFT_MALFORMED || cut) {
+        size_t len = strnlen(io->errmsg, sizeof io->errmsg - sizeof start_over);
         memcpy(io->errmsg + len, start_over, sizeof start_over);
     }
     return status;
 }
 
-static struct pk_uvio *of(struct raft_io *io)
-{
-    return (struct pk_uvio *)io; /* its first member */
-}
-
 static int init_or_advise(struct raft_io *io, raft_id id, const char *address)
 {
-    return advise(io, of(io)->lib.init(io, id, address));
+    int status = of(io)->lib.init(io, id, address);
+    return advise(io, status);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the library wants so many parameters */
 static int load_or_advise(struct raft_io *io, raft_term *term, raft_id *voted_for,
                           struct raft_snapshot **snapshot, raft_index *start_index,
                           struct raft_entry *entries[], size_t *n_entries)
@@ -76,16 +136,39 @@ static bool open_files(struct pk_uvio *u, const struct pk_uvio_options *o, char 
         (void)snprintf(why, size, "the path of the data directory is too long");
         return false;
     }
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
+    u->dir_fd = open(o->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (u->dir_fd < 0 || (mkdir(dir, 0700) != 0 && errno != EEXIST)) {
         (void)snprintf(why, size, "can't make %s: %s", dir, strerror(errno));
         return false;
     }
-    int status = raft_uv_init(&u->io, o->loop, dir, pk_transport_raft(u->transport));
-    if (status != 0) {
+    if (is_log_gone(u)) {
+        (void)snprintf(why, size, "the log in %s is gone%s", dir, start_over);
+        return false;
+    }
+    if (raft_uv_init(&u->io, o->loop, dir, pk_transport_raft(u->transport)) != 0) {
         (void)snprintf(why, size, "can't use %s: %s", dir, u->io.errmsg);
         return false;
     }
     return true;
+}
+
+static void free_without_files(struct pk_uvio *u)
+{
+    pk_transport_free(u->transport);
+    pk_fd_close(&u->dir_fd);
+    pk_door_resize(u, 0);
+}
+
+/* Of all that the library traces only the writes are of interest, one at a time. */
+static void on_trace(struct raft_tracer *t, int type, const void *info)
+{
+    struct pk_uvio *u = t->impl;
+    (void)info;
+    if (type == RAFT_UV_TRACER_WRITE_SUBMIT) {
+        u->write_began_us = uv_hrtime() / 1000;
+    } else if (type == RAFT_UV_TRACER_WRITE_COMPLETE) {
+        u->wrote(u->ctx, uv_hrtime() / 1000 - u->write_began_us);
+    }
 }
 
 struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t size)
@@ -93,23 +176,28 @@ struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t s
     uint32_t election = o->election_ms == 0 ? ELECTION_MS : o->election_ms;
     struct pk_uvio *u = pk_door_resize(NULL, sizeof *u);
     memset(u, 0, sizeof *u);
+    u->dir_fd = -1;
     u->transport = pk_transport_new(o);
     const char *wrong = pk_transport_bind(u->transport);
     if (wrong != NULL) {
         (void)snprintf(why, size, "%s", wrong);
     }
     if (wrong != NULL || !open_files(u, o, why, size)) {
-        pk_transport_free(u->transport);
-        pk_door_resize(u, 0);
+        free_without_files(u);
         return NULL;
     }
     u->lib = u->io;
     u->io.init = init_or_advise;
     u->io.load = load_or_advise;
+    u->io.set_term = set_term_and_note;
+    u->io.bootstrap = bootstrap_and_note;
     raft_uv_set_auto_recovery(&u->io, false);
     raft_uv_set_connect_retry_delay(&u->io, election / RETRIES_PER_ELECTION);
     raft_uv_set_disk_retry(&u->io, DISK_RETRY_MS);
-    raft_uv_set_tracer(&u->io, NULL);
+    u->wrote = o->wrote;
+    u->ctx = o->ctx;
+    u->tracer = (struct raft_tracer){.impl = u, .version = 2, .emit = on_trace};
+    raft_uv_set_tracer(&u->io, o->wrote == NULL ? NULL : &u->tracer);
     return u;
 }
 
@@ -136,6 +224,5 @@ struct pk_uvio_counts pk_uvio_counts(const struct pk_uvio *u)
 void pk_uvio_free(struct pk_uvio *u)
 {
     raft_uv_close(&u->io);
-    pk_transport_free(u->transport);
-    pk_door_resize(u, 0);
+    free_without_files(u);
 }

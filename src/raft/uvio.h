@@ -5,6 +5,8 @@
  *
  * Auto-recovery of the library is off: it would start "fine" after dropping a damaged
  * segment, with acknowledged entries gone. With it off, start fails and says so (P3).
+ * DIR/began remembers that there was a log, so that a node without one is not taken for
+ * a new one.
  */
 #ifndef PICKET_RAFT_UVIO_H
 #define PICKET_RAFT_UVIO_H
@@ -30,6 +32,8 @@ struct pk_uvio_options {
     /* Told when a peer is refused or refuses us, once per reason and peer. May be NULL.
      */
     void (*refused)(void *ctx, const char *peer, const char *why);
+    /* A write to the log took so long to be on disk. May be NULL. */
+    void (*wrote)(void *ctx, uint64_t us);
     void *ctx;
 };
 
@@ -40,8 +44,9 @@ struct pk_uvio_counts {
     uint64_t frames_refused; /* links ended because of a message on them */
 };
 
-/* NULL with a sentence in `why`. SIGPIPE must be ignored, since libuv does not. Handles on the loop that must run after the library's
- * own (prepare, check) are to be started before the replica is. */
+/* NULL with a sentence in `why`. SIGPIPE must be ignored, since libuv does not. Handles
+ * on the loop that must run after the library's own (prepare, check) are to be started
+ * before the replica is. */
 struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t size);
 struct raft_io *pk_uvio_io(struct pk_uvio *u);
 /* After pk_replica_new on it and before pk_replica_start: settings that the library

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+#include "raft/identity.h"
+
+#include "host/fd.h"
+#include "statedir.h"
+#include "tap.h"
+
+static char why[5200];
+
+static struct pk_identity named(const char *name)
+{
+    struct pk_identity id = {.cluster = 12, .id = pk_node_id(name)};
+    (void)snprintf(id.name, sizeof id.name, "%s", name);
+    return id;
+}
+
+/* A directory with an identity in it, unlocked again. */
+static struct pk_identity made(const char *name)
+{
+    struct pk_identity id;
+    bool fresh = false;
+    dir_fresh();
+    int lock = pk_identity_open(state, &id, &fresh, why, sizeof why);
+    CHECK(lock >= 0 && fresh);
+    id = named(name);
+    CHECK_STR(pk_identity_create(state, &id), NULL);
+    pk_fd_close(&lock);
+    return id;
+}
+
+/* Opens it, wants it refused, and the sentence to have these words in it. */
+static void refused_with(const char *words)
+{
+    struct pk_identity id;
+    bool fresh;
+    int lock = pk_identity_open(state, &id, &fresh, why, sizeof why);
+    CHECK(lock < 0);
+    if (strstr(why, words) == NULL) {
+        CHECK_STR(why, words);
+    }
+}
+
+static struct pk_peer peer_named(const char *name, uint64_t incarnation)
+{
+    struct pk_peer p = {.id = pk_node_id(name), .incarnation = incarnation};
+    (void)snprintf(p.name, sizeof p.name, "%s", name);
+    (void)snprintf(p.client, sizeof p.client, "%s:7000", name);
+    return p;
+}
+
+TEST(identity__names_are_short_and_plain)
+{
+    char longest[PK_NODE_NAME_MAX + 1];
+    memset(longest, 'a', sizeof longest);
+    longest[PK_NODE_NAME_MAX] = '\0';
+    CHECK(pk_node_name_wrong(longest) != NULL);
+    longest[PK_NODE_NAME_MAX - 1] = '\0';
+    CHECK_STR(pk_node_name_wrong(longest), NULL);
+    CHECK_STR(pk_node_name_wrong("Node-1_b.example"), NULL);
+    CHECK(pk_node_name_wrong("") != NULL);
+    CHECK(pk_node_name_wrong("a@b") != NULL);
+    CHECK(pk_node_name_wrong("a b") != NULL);
+    CHECK(pk_node_name_wrong("n\xc3\xa4") != NULL);
+}
+
+/* Other nodes know the id by the name alone, so it must never change: FNV-1a of "a" is
+ * af63dc4c8601ec8c, its highest bit is folded into the lowest. */
+TEST(identity__ids_follow_from_names)
+{
+    CHECK_U64(pk_node_id("a"), UINT64_C(0x2f63dc4c8601ec8d));
+    CHECK_U64(pk_node_id("n1"), pk_node_id("n1"));
+    CHECK(pk_node_id("n1") != pk_node_id("n2"));
+    for (int i = 0; i < 1000; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%d", i);
+        CHECK(pk_node_id(name) != 0 && pk_node_id(name) >> 63 == 0);
+    }
+}
+
+TEST(identity__is_the_same_when_opened_again)
+{
+    struct pk_identity id = made("n1"), again;
+    bool fresh = true;
+    int lock = pk_identity_open(state, &again, &fresh, why, sizeof why);
+    CHECK(lock >= 0 && !fresh);
+    CHECK_U64(again.cluster, 12);
+    CHECK_U64(again.id, pk_node_id("n1"));
+    CHECK(id.incarnation != 0);
+    CHECK_U64(again.incarnation, id.incarnation);
+    CHECK_STR(again.name, "n1");
+    pk_fd_close(&lock);
+}
+
+TEST(identity__has_a_new_incarnation_in_a_new_directory)
+{
+    uint64_t first = made("n1").incarnation;
+    CHECK(made("n1").incarnation != first);
+}
+
+TEST(identity__is_nobody_elses_to_read)
+{
+    struct stat st;
+    (void)made("n1");
+    CHECK(stat(state, &st) == 0);
+    CHECK_U64(st.st_mode & 0777, 0700);
+    CHECK(stat(in_state("identity"), &st) == 0);
+    CHECK_U64(st.st_mode & 0777, 0600);
+    CHECK(stat(in_state("lock"), &st) == 0);
+    CHECK_U64(st.st_mode & 0777, 0600);
+}
+
+TEST(identity__two_processes_cant_share_a_directory)
+{
+    struct pk_identity id;
+    bool fresh;
+    char words[64];
+    (void)made("n1");
+    int lock = pk_identity_open(state, &id, &fresh, why, sizeof why);
+    CHECK(lock >= 0);
+    (void)snprintf(words, sizeof words, "in use by process %ld", (long)getpid());
+    refused_with(words);
+    file_write(in_state("lock"), "", 0); /* somebody's, but whose? */
+    refused_with("in use by another process");
+    pk_fd_close(&lock);
+    lock = pk_identity_open(state, &id, &fresh, why, sizeof why);
+    CHECK(lock >= 0);
+    pk_fd_close(&lock);
+}
+
+/* Any one byte changed, or any number of them cut off. */
+TEST(identity__damage_is_refused_and_says_what_to_do)
+{
+    (void)made("n1");
+    struct file whole = file_read(in_state("identity"));
+    for (size_t i = 0; i < whole.len; i++) {
+        whole.bytes[i] ^= 0x10;
+        file_write(in_state("identity"), whole.bytes, whole.len);
+        refused_with("identity is damaged: remove this node from the cluster");
+        whole.bytes[i] ^= 0x10;
+        file_write(in_state("identity"), whole.bytes, i);
+        refused_with("under a new name");
+    }
+    unsigned char longer[4096] = {0};
+    memcpy(longer, whole.bytes, whole.len);
+    file_write(in_state("identity"), longer, sizeof longer);
+    refused_with("damaged");
+    file_write(in_state("identity"), whole.bytes, whole.len);
+    struct pk_identity id;
+    bool fresh;
+    int lock = pk_identity_open(state, &id, &fresh, why, sizeof why);
+    CHECK(lock >= 0);
+    pk_fd_close(&lock);
+    file_drop(&whole);
+}
+
+TEST(identity__a_log_without_identity_is_no_new_node)
+{
+    (void)made("n1");
+    CHECK(mkdir(in_state("raft"), 0700) == 0);
+    CHECK(unlink(in_state("identity")) == 0);
+    refused_with("its identity is gone: remove this node from the cluster");
+}
+
+TEST(identity__a_directory_of_something_else_is_left_alone)
+{
+    dir_fresh();
+    CHECK(mkdir(state, 0700) == 0);
+    file_write(in_state("thesis.tex"), "x", 1);
+    refused_with("not a Picket data directory");
+}
+
+TEST(identity__an_interrupted_first_start_is_a_new_node)
+{
+    struct pk_identity id;
+    bool fresh = false;
+    (void)made("n1");
+    CHECK(rename(in_state("identity"), in_state("identity.new")) == 0);
+    int lock = pk_identity_open(state, &id, &fresh, why, sizeof why);
+    CHECK(lock >= 0 && fresh);
+    pk_fd_close(&lock);
+}
+
+TEST(identity__no_parent_no_directory)
+{
+    struct pk_identity id;
+    bool fresh;
+    char path[4400];
+    dir_fresh();
+    (void)snprintf(path, sizeof path, "%s/missing/state", dir);
+    CHECK(pk_identity_open(path, &id, &fresh, why, sizeof why) < 0);
+    CHECK(strstr(why, "can't make the data directory") != NULL);
+}
+
+TEST(identity__a_full_disk_is_said_and_leaves_no_half_identity)
+{
+    struct pk_identity id;
+    bool fresh = false;
+    dir_fresh();
+    int lock = pk_identity_open(state, &id, &fresh, why, sizeof why);
+    CHECK(lock >= 0);
+    id = named("n1");
+    limit_files(5);
+    const char *wrong = pk_identity_create(state, &id);
+    unlimit_files();
+    CHECK(wrong != NULL && strstr(wrong, "can't write") != NULL);
+    CHECK(!file_exists(in_state("identity")));
+    pk_fd_close(&lock);
+}
+
+/* ---- peers ---- */
+
+static struct pk_peers peers;
+
+TEST(peers__are_remembered)
+{
+    (void)made("n1");
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    CHECK_U64(peers.count, 0);
+    struct pk_peer n2 = peer_named("n2", 5), n3 = peer_named("n3", 6);
+    CHECK_STR(pk_peers_meet(&peers, &n2), NULL);
+    CHECK_STR(pk_peers_meet(&peers, &n3), NULL);
+    CHECK_STR(pk_peers_meet(&peers, &n2), NULL);
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    CHECK_U64(peers.count, 2);
+    const struct pk_peer *known = pk_peers_find(&peers, n3.id);
+    CHECK(known != NULL);
+    CHECK_U64(known->incarnation, 6);
+    CHECK_STR(known->name, "n3");
+    CHECK_STR(known->client, "n3:7000");
+    CHECK_STR(known->http, "");
+    CHECK(pk_peers_find(&peers, pk_node_id("n4")) == NULL);
+}
+
+/* The reason for all this: a wiped node has forgotten its votes (P3). */
+TEST(peers__a_wiped_node_is_refused_for_ever)
+{
+    (void)made("n1");
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    struct pk_peer n2 = peer_named("n2", 5), wiped = peer_named("n2", 6);
+    CHECK_STR(pk_peers_meet(&peers, &n2), NULL);
+    CHECK(pk_peers_meet(&peers, &wiped) != NULL);
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    const char *wrong = pk_peers_meet(&peers, &wiped);
+    CHECK(wrong != NULL && strstr(wrong, "node n2 has lost its data") != NULL);
+    CHECK(strstr(wrong, "under a new name") != NULL);
+    CHECK_STR(pk_peers_meet(&peers, &n2), NULL);
+}
+
+TEST(peers__may_move)
+{
+    (void)made("n1");
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    struct pk_peer n2 = peer_named("n2", 5);
+    CHECK_STR(pk_peers_meet(&peers, &n2), NULL);
+    (void)snprintf(n2.client, sizeof n2.client, "elsewhere:7000");
+    (void)snprintf(n2.http, sizeof n2.http, "elsewhere:7001");
+    CHECK_STR(pk_peers_meet(&peers, &n2), NULL);
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    CHECK_U64(peers.count, 1);
+    CHECK_STR(pk_peers_find(&peers, n2.id)->client, "elsewhere:7000");
+    CHECK_STR(pk_peers_find(&peers, n2.id)->http, "elsewhere:7001");
+}
+
+TEST(peers__are_bounded)
+{
+    (void)made("n1");
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    for (unsigned i = 0; i < PK_PEERS_MAX; i++) {
+        char name[PK_NODE_NAME_MAX];
+        memset(name, 'x', sizeof name);
+        (void)snprintf(name + 40, sizeof name - 40, "%023u", i);
+        struct pk_peer p = peer_named(name, UINT64_MAX - i);
+        memset(p.client, 'c', sizeof p.client - 1);
+        memset(p.http, 'h', sizeof p.http - 1);
+        CHECK_STR(pk_peers_meet(&peers, &p), NULL);
+    }
+    struct pk_peer more = peer_named("more", 1);
+    const char *wrong = pk_peers_meet(&peers, &more);
+    CHECK(wrong != NULL && strstr(wrong, "no room for more") != NULL);
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    CHECK_U64(peers.count, PK_PEERS_MAX);
+}
+
+/* One that can't be remembered would look like a new one when it comes back wiped. */
+TEST(peers__nobody_is_met_without_being_remembered)
+{
+    (void)made("n1");
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    struct pk_peer n2 = peer_named("n2", 5);
+    limit_files(5);
+    const char *wrong = pk_peers_meet(&peers, &n2);
+    unlimit_files();
+    CHECK(wrong != NULL && strstr(wrong, "can't write") != NULL);
+    CHECK_U64(peers.count, 0);
+    CHECK_STR(pk_peers_meet(&peers, &n2), NULL);
+}
+
+TEST(peers__damage_is_refused_and_says_what_to_do)
+{
+    (void)made("n1");
+    CHECK_STR(pk_peers_load(&peers, state), NULL);
+    struct pk_peer n2 = peer_named("n2", 5);
+    CHECK_STR(pk_peers_meet(&peers, &n2), NULL);
+    struct file whole = file_read(in_state("peers"));
+    for (size_t i = 0; i < whole.len; i++) {
+        whole.bytes[i] ^= 1;
+        file_write(in_state("peers"), whole.bytes, whole.len);
+        const char *wrong = pk_peers_load(&peers, state);
+        CHECK(wrong != NULL && strstr(wrong, "peers is damaged: delete it") != NULL);
+        CHECK_U64(peers.count, 0);
+        whole.bytes[i] ^= 1;
+    }
+    file_drop(&whole);
+}
