@@ -7,7 +7,7 @@
  *                                       has no vote; again is fine
  *   CLUSTER PROMOTE name                gives it a vote
  *   CLUSTER REMOVE name                 for good: the name never comes back. The leader
- *                                       hands over first and answers NOTLEADER
+ *                                       hands over first and answers NOLEADER
  *   CLUSTER TRANSFER [name]             makes another node the leader
  *   CLUSTER LIMITS                      the replicated limits
  *   CLUSTER CONFIGURE limit value ...   changes them
@@ -188,6 +188,8 @@ static void finish(struct pk_server *s, const char *wrong)
     }
     if (wrong == NULL) {
         pk_resp_simple(pk_conn_out(c), "OK");
+    } else if (!pk_replica_standing(s->replica).leader) {
+        pk_proto_write_error(pk_conn_out(c), PK_PROTO_ERROR_UNKNOWN, wrong);
     } else {
         pk_resp_error(pk_conn_out(c), "ERR", wrong);
     }
@@ -285,6 +287,12 @@ static void do_add(struct pk_conn *c, const struct pk_member *m, const char *nam
     }
 }
 
+static void refuse_while_handing_over(struct pk_conn *c)
+{
+    pk_proto_write_error(pk_conn_out(c), PK_PROTO_ERROR_NOLEADER,
+                         "leadership is being handed over; ask again");
+}
+
 /* The leader can't remove itself without a pause: another one does it. */
 static void do_remove(struct pk_conn *c, const struct pk_member *m, const char *name,
                       size_t n)
@@ -299,8 +307,7 @@ static void do_remove(struct pk_conn *c, const struct pk_member *m, const char *
         if (wrong != NULL) {
             pk_resp_error(pk_conn_out(c), "ERR", wrong);
         } else {
-            pk_proto_write_error(pk_conn_out(c), PK_PROTO_ERROR_NOTLEADER,
-                                 "leadership is being handed over; ask again");
+            refuse_while_handing_over(c);
         }
     }
 }
@@ -323,6 +330,10 @@ static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
     struct pk_member members[PK_MEMBERS_MAX];
     size_t count = pk_replica_members(s->replica, members, NULL);
     bool transfer = pk_resp_is(args[1], "TRANSFER");
+    if (pk_replica_standing(s->replica).transferring) {
+        refuse_while_handing_over(c);
+        return;
+    }
     if (transfer && n == 2) {
         do_transfer(c, NULL);
         return;

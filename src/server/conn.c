@@ -76,6 +76,17 @@ static void give_back_large(struct pk_resp_out *o)
 
 static void flush(struct pk_conn *c);
 
+/* The peer has taken something: whoever waited for that goes on. */
+static void go_on_after_output(struct pk_conn *c)
+{
+    if (c->stall == PK_STALL_OUTPUT && pk_conn_unsent(c) <= PK_CONN_UNSENT_SOFT) {
+        pk_conn_wake(c);
+    }
+    if (c->relay != NULL && !c->writing) {
+        pk_relay_drained(c);
+    }
+}
+
 static void on_written(uv_write_t *req, int status)
 {
     struct pk_conn *c = req->data;
@@ -90,11 +101,8 @@ static void on_written(uv_write_t *req, int status)
     if (c->out.len > 0 || c->last) {
         flush(c);
     }
-    if (c->stall == PK_STALL_OUTPUT && pk_conn_unsent(c) <= PK_CONN_UNSENT_SOFT) {
-        pk_conn_wake(c);
-    }
-    if (c->relay != NULL && !c->writing) {
-        pk_relay_drained(c);
+    if (!c->closing) {
+        go_on_after_output(c);
     }
 }
 
@@ -132,6 +140,8 @@ static void flush(struct pk_conn *c)
     }
     if (c->last) {
         pk_conn_close(c);
+    } else {
+        go_on_after_output(c);
     }
 }
 
@@ -194,6 +204,10 @@ static size_t take(struct pk_conn *c, const char *data, size_t len)
         if (got == PK_RESP_MORE) {
             break;
         }
+        if (got == PK_RESP_BAD && c->pending > 0) {
+            pk_conn_stall(c, PK_STALL_ANSWERS); /* what was good is answered first */
+            break;
+        }
         if (got == PK_RESP_BAD) {
             pk_metrics_count(s->metrics, PK_COUNT_BAD_REQUESTS, 1);
             pk_resp_error(pk_conn_out(c), "ERR", why);
@@ -213,12 +227,12 @@ static size_t take(struct pk_conn *c, const char *data, size_t len)
     return used;
 }
 
-static void reserve_input(struct pk_conn *c, size_t capacity)
+/* Sets the size of the input buffer; 0 gives it back. */
+static void resize_input(struct pk_conn *c, size_t capacity)
 {
-    if (c->in_capacity < capacity) {
-        c->in = pk_door_resize(c->in, capacity);
-        c->in_capacity = capacity;
-    }
+    c->server->input_total += capacity - c->in_capacity;
+    c->in = pk_door_resize(c->in, capacity);
+    c->in_capacity = capacity;
 }
 
 /* Keeps data[used..len) for later; data may be the kept bytes themselves. */
@@ -226,17 +240,15 @@ static void keep(struct pk_conn *c, const char *data, size_t used, size_t len)
 {
     size_t rest = len - used;
     bool was_empty = c->in_len == 0;
+    c->in_len = rest;
     if (rest == 0) {
-        c->in_len = 0;
-        c->in = pk_door_resize(c->in, 0);
-        c->in_capacity = 0;
+        resize_input(c, 0);
         return;
     }
-    if (data != c->in) {
-        reserve_input(c, rest);
+    if (data != c->in && c->in_capacity < rest) {
+        resize_input(c, rest);
     }
     memmove(c->in, data + used, rest);
-    c->in_len = rest;
     if (was_empty || used > 0) {
         c->in_since_ms = pk_server_now(c->server);
     }
@@ -250,6 +262,11 @@ static void consume(struct pk_conn *c, const char *data, size_t len)
         return;
     }
     keep(c, data, used, len);
+    if (c->server->input_total > PK_CONN_INPUT_TOTAL && c->in_len > PK_SERVER_SCRATCH) {
+        pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
+        pk_conn_close(c); /* too many large requests at once, and this is one of them */
+        return;
+    }
     if (c->relay != NULL) {
         if (c->in_len > 0) {
             pk_relay_forward(c, c->in, c->in_len);
@@ -305,7 +322,9 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
     if (want > PK_RESP_REQUEST_MAX + PK_SERVER_SCRATCH) {
         want = PK_RESP_REQUEST_MAX + PK_SERVER_SCRATCH;
     }
-    reserve_input(c, want);
+    if (c->in_capacity < want) {
+        resize_input(c, want);
+    }
     *buf = uv_buf_init(c->in + c->in_len, (unsigned)(c->in_capacity - c->in_len));
 }
 
@@ -363,7 +382,7 @@ static void on_closed(uv_handle_t *handle)
     pk_metrics_gauge(s->metrics, PK_GAUGE_CONNECTIONS, -1);
     pk_resp_free(&c->out);
     pk_resp_free(&c->flight);
-    pk_door_resize(c->in, 0);
+    resize_input(c, 0);
     pk_door_resize(c, 0);
 }
 

@@ -12,6 +12,7 @@
  *   PK_CONN_UNSENT_PUSH   bytes unsent above which no more is pushed: a watcher gets a
  *                         gap, the owner of a lease is disconnected and will ask
  *   PK_RESP_REQUEST_MAX   bytes of one request
+ *   PK_CONN_INPUT_TOTAL   bytes of unfinished requests, of all connections together
  *   PK_CONN_REQUEST_MS    for one request to arrive
  *
  * Idle connections have no buffers. Nobody keeps a pointer to a connection across
@@ -24,12 +25,14 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "core/tree.h"
 #include "proto/resp.h"
 
 enum {
     PK_CONN_PENDING_MAX = 1024,
     PK_CONN_UNSENT_SOFT = 256 * 1024,
     PK_CONN_UNSENT_PUSH = 1024 * 1024,
+    PK_CONN_INPUT_TOTAL = 256 * 1024 * 1024,
     PK_CONN_REQUEST_MS = 30000,
     PK_CONN_NAME_MAX = 64,
     PK_CONN_PREFIX_MAX = 256,
@@ -71,8 +74,9 @@ struct pk_conn {
     bool relayed;                /* another node relays it to us */
     char name[PK_CONN_NAME_MAX];
 
-    /* RESP2: the acquire that it waits for. */
-    uint64_t wait_lease, wait_request;
+    /* RESP2: the acquire that it waits for, and its place among all waits. */
+    uint64_t wait_lease, wait_request; /* 0: none */
+    struct pk_node wait;
 
     struct pk_owned *owned; /* leases whose events it gets, see hub.h */
     bool watching, gap;

@@ -79,9 +79,19 @@ static bool blocks(const struct pk_conn *c, const struct pk_command *cmd)
     return !c->out.resp3 && cmd->verb == PK_LOCK_ACQUIRE && cmd->wait_ms != 0;
 }
 
+/* Its answer can be large: such requests are taken in one by one. */
+static bool is_large_read(const struct pk_command *cmd)
+{
+    return (pk_verb_fields(cmd->verb) & PK_F_READ) && cmd->count > 1;
+}
+
 static bool submit(struct pk_conn *c, const struct pk_command *cmd, uint64_t form)
 {
     bool taken = true;
+    if (is_large_read(cmd) && c->pending > 0) {
+        pk_conn_stall(c, PK_STALL_ANSWERS);
+        return false;
+    }
     if (!pk_dispatch_here(c, &taken)) {
         return taken;
     }
@@ -125,16 +135,22 @@ static bool renews(enum pk_verb v)
     return v == PK_LEASE_OPEN || v == PK_LEASE_RENEW;
 }
 
-/* The effects with our wish for the next renewal. */
+/* The answer with what the machine does not say: our wish for the next renewal, and on
+ * reads the cluster time, so that ages can be told. */
 static const struct pk_effects *annotate(struct pk_server *s, const struct pk_effects *e)
 {
     pk_effects_reset(&s->annotated);
     for (uint32_t i = 0; i < e->count; i++) {
-        if (e->list[i].kind != PK_REPLY) {
+        if (e->list[i].kind >= PK_EV_LEASE_OPENED) {
             continue;
         }
         struct pk_effect *copy = pk_effects_add(&s->annotated, &e->list[i]);
-        if (copy->status == PK_OK && copy->left_ms > 0) {
+        if (copy->kind != PK_REPLY || copy->status != PK_OK) {
+            continue;
+        }
+        if (!renews(copy->verb)) {
+            copy->since_ms = pk_machine_clock(pk_replica_machine(s->replica));
+        } else if (copy->left_ms > 0) {
             copy->renew_after_ms = renew_after(s, copy->left_ms);
         }
     }
@@ -170,12 +186,11 @@ static void answer_native(struct pk_conn *c, const struct pk_command *cmd,
     if (c->out.resp3) {
         own_leases(c, e);
     } else if (blocks(c, cmd) && reply->status == PK_QUEUED) {
-        pk_hub_own(&c->server->hub, reply->lease, c);
-        c->wait_lease = reply->lease;
-        c->wait_request = reply->request;
+        pk_hub_wait(&c->server->hub, c, reply->lease, reply->request);
         return; /* the answer comes with the grant */
     }
-    pk_proto_write_reply(pk_conn_out(c), renews(cmd->verb) ? annotate(c->server, e) : e);
+    bool more = renews(cmd->verb) || (pk_verb_fields(cmd->verb) & PK_F_READ);
+    pk_proto_write_reply(pk_conn_out(c), more ? annotate(c->server, e) : e);
 }
 
 void pk_dispatch_answer(void *ctx, struct pk_ticket t, const struct pk_command *cmd,

@@ -17,15 +17,16 @@ enum {
 };
 
 /* On every answer. Pages that we serve may use what we serve, and nothing else. */
-static const char always[] =
-    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'\r\n"
-    "X-Content-Type-Options: nosniff\r\n"
-    "Referrer-Policy: no-referrer\r\n"
-    "Cross-Origin-Resource-Policy: same-origin\r\n"
-    "Cache-Control: no-store\r\n"
-    "\r\n";
+#define ALWAYS                                                                           \
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; " \
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "          \
+    "frame-ancestors 'none'\r\n"                                                         \
+    "X-Content-Type-Options: nosniff\r\n"                                                \
+    "Referrer-Policy: no-referrer\r\n"                                                   \
+    "Cross-Origin-Resource-Policy: same-origin\r\n"                                      \
+    "Cache-Control: no-store\r\n"                                                        \
+    "\r\n"
+#define PLAIN_TEXT "text/plain; charset=utf-8"
 
 enum stage {
     READING,   /* a request, or waiting for one */
@@ -237,13 +238,12 @@ static void write_answer(struct pk_http_stream *c, struct pk_http_answer *a)
     }
     bool close = goes_on || !c->request.keep_alive;
     int n = snprintf(c->head, sizeof c->head,
-                     "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%s%s%s", a->status,
+                     "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%s%s" ALWAYS, a->status,
                      http_status_str((enum http_status)a->status), a->type, length,
                      a->status == 405 ? "Allow: GET, HEAD\r\n" : "",
                      close            ? "Connection: close\r\n"
                      : c->request.old ? "Connection: keep-alive\r\n"
-                                      : "",
-                     always);
+                                      : "");
     PK_ASSERT(n > 0 && n < (int)sizeof c->head);
     c->last = c->request.head_only ? close : close && !goes_on;
     pk_resp_free(&c->flight);
@@ -260,7 +260,7 @@ static void say(struct pk_http_answer *a, int status, const char *why)
 {
     pk_resp_free(&a->body);
     a->status = status;
-    a->type = "text/plain; charset=utf-8";
+    a->type = PLAIN_TEXT;
     pk_resp_raw(&a->body, why, strlen(why));
     pk_resp_raw(&a->body, "\n", 1);
 }
@@ -276,7 +276,7 @@ static void refuse(struct pk_http_stream *c, int status, const char *why)
 static void answer(struct pk_http_stream *c)
 {
     struct pk_http *h = c->http;
-    struct pk_http_answer a = {.status = 200, .type = "text/plain; charset=utf-8"};
+    struct pk_http_answer a = {.status = 200, .type = PLAIN_TEXT};
     a.stream = h->streams < PK_HTTP_STREAMS_MAX ? c : NULL;
     h->options.get(h->options.ctx, c->request.path, c->request.query, &a);
     PK_ASSERT(a.gone == NULL || a.stream == c);
@@ -350,8 +350,9 @@ static void on_away_closed(uv_handle_t *handle)
 /* One too many: it is told so, if it takes as much at once, and closed. */
 static void turn_away(struct pk_http *h)
 {
-    static char text[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 21\r\n"
-                         "Connection: close\r\n\r\ntoo many connections\n";
+    static char text[] = "HTTP/1.1 503 Service Unavailable\r\n"
+                         "Content-Type: " PLAIN_TEXT "\r\nContent-Length: 21\r\n"
+                         "Connection: close\r\n" ALWAYS "too many connections\n";
     uv_tcp_t *tcp = pk_door_resize(NULL, sizeof *tcp);
     PK_ASSERT(uv_tcp_init(h->options.loop, tcp) == 0);
     tcp->data = h;

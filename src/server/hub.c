@@ -5,6 +5,7 @@
 
 #include "core/door.h"
 #include "proto/proto.h"
+#include "server/inside.h"
 #include "server/log.h"
 
 static int order_lease(const void *key, const struct pk_node *node)
@@ -62,10 +63,49 @@ void pk_hub_own(struct pk_hub *h, uint64_t lease, struct pk_conn *c)
     }
 }
 
+/* ---- waits on RESP2 connections ---- */
+
+struct wait_key {
+    uint64_t lease, request, who;
+};
+
+static int order_wait(const void *key, const struct pk_node *node)
+{
+    const struct wait_key *k = key;
+    const struct pk_conn *c = PK_OWNER(node, struct pk_conn, wait);
+    uint64_t who = pk_conn_who(c);
+    if (k->lease != c->wait_lease) {
+        return k->lease < c->wait_lease ? -1 : 1;
+    }
+    if (k->request != c->wait_request) {
+        return k->request < c->wait_request ? -1 : 1;
+    }
+    return (k->who > who) - (k->who < who);
+}
+
+void pk_hub_wait(struct pk_hub *h, struct pk_conn *c, uint64_t lease, uint64_t request)
+{
+    struct wait_key key = {lease, request, pk_conn_who(c)};
+    c->wait_lease = lease;
+    c->wait_request = request;
+    pk_tree_insert(&h->waits, &c->wait, &key, order_wait);
+    h->waiting++;
+}
+
+static void stop_waiting(struct pk_hub *h, struct pk_conn *c)
+{
+    pk_tree_erase(&h->waits, &c->wait);
+    c->wait_lease = 0;
+    h->waiting--;
+}
+
 void pk_hub_forget(struct pk_hub *h, struct pk_conn *c)
 {
     while (c->owned != NULL) {
         disown(h, c->owned);
+    }
+    if (c->wait_lease != 0) {
+        stop_waiting(h, c);
     }
     pk_hub_unwatch(h, c);
 }
@@ -75,6 +115,7 @@ void pk_hub_watch(struct pk_hub *h, struct pk_conn *c, struct pk_bytes prefix)
     c->prefix_len = prefix.len;
     memcpy(c->prefix, prefix.data, prefix.len);
     if (!c->watching) {
+        pk_metrics_gauge(c->server->metrics, PK_GAUGE_WATCHERS, 1);
         c->watching = true;
         c->next_watcher = h->watchers;
         h->watchers = c;
@@ -87,6 +128,7 @@ void pk_hub_unwatch(struct pk_hub *h, struct pk_conn *c)
         return;
     }
     c->watching = false;
+    pk_metrics_gauge(c->server->metrics, PK_GAUGE_WATCHERS, -1);
     struct pk_conn **at = &h->watchers;
     while (*at != c) {
         at = &(*at)->next_watcher;
@@ -143,29 +185,37 @@ static void end_wait(struct pk_conn *c, const struct pk_effect *e)
     }
     struct pk_effects answer = {.list = &reply, .count = 1};
     pk_proto_write_reply(pk_conn_out(c), &answer);
-    c->wait_lease = 0;
     pk_conn_wake(c);
 }
 
-static bool ends_wait(const struct pk_conn *c, const struct pk_effect *e)
+/* The event may be what connections wait for: all that wait on a lease that has ended,
+ * or for the acquire that was granted or left the queue. */
+static void end_waits(struct pk_hub *h, const struct pk_effect *e)
 {
-    if (c->wait_lease == 0 || c->wait_lease != e->lease) {
-        return false;
+    bool lease_ended = e->kind == PK_EV_LEASE_ENDED;
+    if (!lease_ended && e->kind != PK_EV_GRANTED && e->kind != PK_EV_LEFT) {
+        return;
     }
-    bool about_it = e->request == c->wait_request &&
-                    (e->kind == PK_EV_GRANTED || e->kind == PK_EV_LEFT);
-    return about_it || e->kind == PK_EV_LEASE_ENDED;
+    struct wait_key key = {e->lease, lease_ended ? 0 : e->request, 0};
+    for (;;) {
+        struct pk_node *node = pk_tree_seek(&h->waits, &key, order_wait);
+        struct pk_conn *c = node == NULL ? NULL : PK_OWNER(node, struct pk_conn, wait);
+        if (c == NULL || c->wait_lease != e->lease ||
+            (!lease_ended && c->wait_request != e->request)) {
+            return;
+        }
+        end_wait(c, e);
+        stop_waiting(h, c);
+    }
 }
 
 static void tell_owner(struct pk_conn *c, const struct pk_effect *e)
 {
-    if (ends_wait(c, e)) {
-        end_wait(c, e);
-    } else if (c->out.resp3 && pk_conn_unsent(c) > PK_CONN_UNSENT_PUSH) {
+    if (pk_conn_unsent(c) > PK_CONN_UNSENT_PUSH) {
         pk_log(PK_LOG_WARN, "slow-client", "name", c->name, "what",
                "closed: it does not read what it has to know", NULL);
         pk_conn_close(c);
-    } else if (c->out.resp3) {
+    } else {
         pk_proto_write_event(pk_conn_out(c), e);
     }
 }
@@ -199,6 +249,9 @@ static void tell(struct pk_hub *h, const struct pk_effect *reply,
             tell_watcher(c, e);
         }
     }
+    if (h->waiting > 0) {
+        end_waits(h, e);
+    }
     if (h->owned == 0 || !concerns_owner(e->kind)) {
         return;
     }
@@ -210,15 +263,15 @@ static void tell(struct pk_hub *h, const struct pk_effect *reply,
     if (e->kind == PK_EV_LEASE_ENDED) {
         disown(h, o);
     }
-    if (!told_by_reply(reply, e) && !owner->closing &&
-        !(owner->watching && wants(owner, e) && owner->wait_lease == 0)) {
+    bool told = told_by_reply(reply, e) || (owner->watching && wants(owner, e));
+    if (!told && owner->out.resp3 && !owner->closing) {
         tell_owner(owner, e);
     }
 }
 
 void pk_hub_step(struct pk_hub *h, const struct pk_effects *e, uint64_t clock_ms)
 {
-    if (h->owned == 0 && h->watchers == NULL) {
+    if (h->owned == 0 && h->waiting == 0 && h->watchers == NULL) {
         return;
     }
     const struct pk_effect *reply = NULL;
@@ -239,9 +292,11 @@ void pk_hub_gap(struct pk_hub *h)
         pk_proto_write_gap(pk_conn_out(c));
         c->gap = false;
     }
-    for (struct pk_node *n = pk_tree_first(&h->leases); n != NULL;
-         n = pk_tree_first(&h->leases)) {
-        struct pk_conn *c = PK_OWNER(n, struct pk_owned, node)->conn;
-        pk_conn_close(c); /* which forgets all of its leases */
+    struct pk_node *n;
+    while ((n = pk_tree_first(&h->leases)) != NULL) {
+        pk_conn_close(PK_OWNER(n, struct pk_owned, node)->conn); /* which forgets them */
+    }
+    while ((n = pk_tree_first(&h->waits)) != NULL) {
+        pk_conn_close(PK_OWNER(n, struct pk_conn, wait));
     }
 }

@@ -3,7 +3,7 @@
  * Who is told what: the owners of leases, those who wait on a RESP2 connection, and the
  * watchers.
  *
- * A lease belongs to the connection that used it last. Its owner is told (by a push)
+ * A lease belongs to the RESP3 connection that used it last. Its owner is told (by a push)
  * what it did not ask for itself: a grant after waiting, a hold that was ended, the end
  * of the lease. Owners are looked up by the lease's id; an owner that is gone is nobody,
  * and the lease goes on without it.
@@ -23,8 +23,9 @@ struct pk_owned {
 };
 
 struct pk_hub {
-    struct pk_tree leases;
-    uint64_t owned;
+    struct pk_tree leases; /* owned, by lease */
+    struct pk_tree waits;  /* connections, by lease and request */
+    uint64_t owned, waiting;
     struct pk_conn *watchers;
 };
 
@@ -32,6 +33,9 @@ struct pk_hub {
 void pk_hub_own(struct pk_hub *h, uint64_t lease, struct pk_conn *c);
 /* The connection is going: nothing is told to it any more. */
 void pk_hub_forget(struct pk_hub *h, struct pk_conn *c);
+
+/* RESP2: `c` is answered when that acquire is granted or over. */
+void pk_hub_wait(struct pk_hub *h, struct pk_conn *c, uint64_t lease, uint64_t request);
 
 void pk_hub_watch(struct pk_hub *h, struct pk_conn *c, struct pk_bytes prefix);
 void pk_hub_unwatch(struct pk_hub *h, struct pk_conn *c);

@@ -23,6 +23,7 @@
 enum {
     PK_SERVER_SCRATCH = 64 * 1024,
     PK_LEADER_PATIENCE_MS = 3000, /* how long a request waits for a leader */
+    PK_ENTRIES_TIMED = 64,        /* more than a turn lets be in flight */
 };
 
 struct pk_server {
@@ -47,12 +48,17 @@ struct pk_server {
     uint64_t leader_id; /* 0: nobody known */
     uint64_t load;      /* commands of a recent turn, smoothed */
     struct pk_turn_counts counted;
+    uint64_t proposed_us[PK_ENTRIES_TIMED]; /* by number of the entry, for metrics */
+    uint64_t replay_until; /* entries up to this index were there before we started */
     bool draining, closing, alone; /* alone: nobody to hand over to */
     uint64_t drain_since_ms;
     char client_address[PK_HOST_MAX], http_address[PK_HOST_MAX]; /* as others see them */
+    char http_host[PK_HOST_MAX];
+    const char *http_hosts[3]; /* names under which the pages are asked for */
 
     struct pk_conn **conns; /* by slot */
     uint32_t conn_slots, conn_count, next_generation;
+    size_t input_total; /* bytes kept of unfinished requests */
     struct pk_conn *dirty, *queued, *last_queued;
     struct pk_hub hub;
 

@@ -149,20 +149,10 @@ static struct series *series_of(struct pk_metrics *m, struct pk_bytes name)
     return s;
 }
 
-/* An event says since when its wait (GRANTED) or its hold (ENDED) was; 0: it doesn't. */
-static void observe_since(struct histogram *h, const struct pk_effect *e,
-                          uint64_t clock_ms)
-{
-    if (e->since_ms != 0 && e->since_ms <= clock_ms) {
-        observe(h, &long_times, (clock_ms - e->since_ms) * 1000);
-    }
-}
-
-static void count_ended(struct pk_metrics *m, const struct pk_effect *e,
-                        uint64_t clock_ms)
+static void count_ended(struct pk_metrics *m, const struct pk_effect *e)
 {
     struct series *s = series_of(m, e->name);
-    observe_since(&s->hold, e, clock_ms);
+    observe(&s->hold, &long_times, e->lasted_ms * 1000);
     for (size_t i = 0; i < LOSSES; i++) {
         s->lost[i] += e->end == losses[i];
     }
@@ -182,11 +172,13 @@ static void count_reply(struct pk_metrics *m, const struct pk_effect *e)
     bool ok = e->status == PK_OK || e->status == PK_QUEUED;
     switch (e->verb) {
     case PK_LOCK_ACQUIRE:
+    case PK_KEY_TAKE:
         /* These two were counted when the waiter left; the reply is to a repeat. */
         ok = ok || e->status == PK_TIMEOUT || e->status == PK_CANCELLED;
         m->acquire_failures[e->status] += !ok;
         break;
     case PK_LEASE_RENEW:
+    case PK_KEY_KEEP:
         m->renewals += ok;
         m->renewal_failures[e->status] += !ok;
         break;
@@ -202,7 +194,7 @@ static void count_reply(struct pk_metrics *m, const struct pk_effect *e)
     }
 }
 
-void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e, uint64_t clock_ms)
+void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e)
 {
     for (uint32_t i = 0; i < e->count; i++) {
         const struct pk_effect *x = &e->list[i];
@@ -211,10 +203,10 @@ void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e, uint64_t 
             count_reply(m, x);
             break;
         case PK_EV_GRANTED:
-            observe_since(&series_of(m, x->name)->wait, x, clock_ms);
+            observe(&series_of(m, x->name)->wait, &long_times, x->lasted_ms * 1000);
             break;
         case PK_EV_ENDED:
-            count_ended(m, x, clock_ms);
+            count_ended(m, x);
             break;
         case PK_EV_LEFT:
             count_left(m, x);
@@ -420,13 +412,13 @@ static void write_refusals(struct page *p, const struct pk_metrics *m)
     static const enum pk_status acquire[] = {
         PK_BUSY,     PK_TIMEOUT, PK_CANCELLED, PK_LOST,   PK_MISMATCH, PK_LIMIT,
         PK_NOTFOUND, PK_TOOOLD,  PK_DENIED,    PK_BADARG, PK_OK};
-    static const enum pk_status renewal[] = {PK_LOST, PK_NOTFOUND, PK_DENIED, PK_BADARG,
-                                             PK_OK};
+    static const enum pk_status renewal[] = {PK_LOST,   PK_NOTHELD, PK_NOTFOUND,
+                                             PK_DENIED, PK_BADARG,  PK_OK};
     static const enum pk_status fence[] = {PK_STALE, PK_UNCLAIMED, PK_OK};
     family(p, "picket_lock_acquire_failures_total", "counter",
            "Acquires that did not end in a grant.");
     by_status(p, acquire, m->acquire_failures);
-    counter(p, "picket_renewals_total", m->renewals, "Leases renewed.");
+    counter(p, "picket_renewals_total", m->renewals, "Leases and keys renewed.");
     family(p, "picket_renewal_failures_total", "counter", "Renewals that were refused.");
     by_status(p, renewal, m->renewal_failures);
     family(
@@ -480,7 +472,8 @@ static void write_replica(struct page *p, const struct pk_metrics *m,
             "Commands taken in and then refused; they were not done.");
     family(p, "picket_guard_interventions_total", "counter",
            "Messages of the consensus library that a guard dropped or mended.");
-    const uint64_t guards[] = {now->guards.g1, now->guards.g2, now->guards.g3};
+    const uint64_t guards[] = {now->guards.g1, now->guards.g2, now->guards.g3,
+                               now->guards.g4};
     for (size_t i = 0; i < sizeof guards / sizeof guards[0]; i++) {
         begin(p, "");
         label(p, "guard", (char[]){'g', (char)('1' + i), '\0'});

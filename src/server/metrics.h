@@ -30,9 +30,9 @@ struct pk_metrics;
 struct pk_metrics *pk_metrics_new(const char *const *prefixes, size_t n);
 void pk_metrics_free(struct pk_metrics *m);
 
-/* All effects of one step, at cluster time `clock_ms`. Not for what is run again at a
- * start: that was counted before. */
-void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e, uint64_t clock_ms);
+/* All effects of one step. Not for what is run again at a start: that was counted
+ * before. */
+void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e);
 
 enum pk_gauge { PK_GAUGE_CONNECTIONS, PK_GAUGE_WATCHERS, PK_GAUGE_RELAYS, PK_GAUGES };
 enum pk_counter {

@@ -3,7 +3,8 @@
  * The lock idiom of Redis, for clients that know nothing of Picket: SET NX PX, GET, TTL,
  * EXPIRE, DEL, and the compare-and-delete / compare-and-expire scripts of the known lock
  * libraries (script.h). Keys are real leases with tokens (KEY verbs of the machine), so
- * native clients see them and queue behind them. Whatever is not part of the idiom gets
+ * native clients see them and queue behind them; LOCK TOKEN, a word of our own, tells the
+ * token to the owner. Whatever is not part of the idiom gets
  * an error and changes nothing: this is no Redis, and does not pretend to be one.
  */
 #ifndef PICKET_SERVER_REDIS_H
@@ -15,7 +16,9 @@
 
 enum pk_redis_got {
     PK_REDIS_COMMAND,  /* *c is to be run; answer with pk_redis_answer and *form */
-    PK_REDIS_ANSWERED, /* the answer is already in `out` */
+    PK_REDIS_ANSWERED, /* the answer is already in `out`. A node that does not lead takes
+                          it back and passes the request on, as it does with commands:
+                          scripts must be known where they are run */
     PK_REDIS_OTHER,    /* no word of Redis that we know: try elsewhere */
 };
 

@@ -174,11 +174,13 @@ static struct pk_bytes swallow(struct pk_relay *r, const char *data, size_t len)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct pk_relay *r = stream->data;
-    if (n < 0) {
-        give_up(r, "the leader closed it");
+    if (n == 0 || r->conn == NULL) {
         return;
     }
-    if (n == 0 || r->conn == NULL) {
+    if (n < 0) {
+        uv_read_stop(stream);
+        r->conn->last = true; /* what the leader said last still goes out */
+        (void)pk_conn_out(r->conn);
         return;
     }
     struct pk_bytes bytes = pk_bytes(buf->base, (size_t)n);

@@ -26,6 +26,7 @@ enum kind {
 
 struct token {
     enum kind kind;
+    bool fresh;      /* on another line than the one before */
     bool keys;       /* PLACE: KEYS, else ARGV */
     bool converted;  /* PLACE: inside of tonumber() */
     uint32_t number; /* PLACE: the index; LOCAL: which one */
@@ -69,7 +70,7 @@ static bool says_one_of(const struct token *t, const char *const *texts)
 /* The byte `i` from here; 0 behind the end, and for a NUL, which no script has. */
 static char peek(const struct source *s, uint32_t i)
 {
-    return i < s->rest.len ? s->rest.data[i] : '\0';
+    return (char)(i < s->rest.len ? s->rest.data[i] : '\0');
 }
 
 static struct pk_bytes take(struct source *s, uint32_t len)
@@ -83,10 +84,13 @@ static struct pk_bytes take(struct source *s, uint32_t len)
 static uint32_t long_bracket(const struct source *s, char open)
 {
     uint32_t i = 1;
+    if (peek(s, 0) != open) {
+        return 0; /* at once, since long runs of `=` are asked about at each of them */
+    }
     while (peek(s, i) == '=') {
         i++;
     }
-    return peek(s, 0) == open && peek(s, i) == open ? i + 1 : 0;
+    return peek(s, i) == open ? i + 1 : 0;
 }
 
 /* Steps over a comment; false: it does not end. */
@@ -211,13 +215,22 @@ static bool read_token(struct source *s, struct token *t)
     return c == '"' || c == '\'' ? read_string(s, t) : read_symbol(s, t);
 }
 
+static bool has_newline(const char *from, const char *to)
+{
+    while (from < to && *from != '\n' && *from != '\r') {
+        from++;
+    }
+    return from < to;
+}
+
 static bool read_tokens(struct source *s, struct pk_bytes text)
 {
     s->rest = text;
     s->n = 0;
+    const char *from = text.data;
     while (skip_blanks(s)) {
         struct token *t = &s->tokens[s->n];
-        *t = (struct token){.kind = END};
+        *t = (struct token){.kind = END, .fresh = has_newline(from, s->rest.data)};
         if (s->rest.len == 0) {
             return true;
         }
@@ -225,6 +238,7 @@ static bool read_tokens(struct source *s, struct pk_bytes text)
             return false;
         }
         s->n++;
+        from = s->rest.data;
     }
     return false;
 }
@@ -260,6 +274,18 @@ static bool can_begin(const struct token *t)
     static const char *const openings[] = {"local",  "if",  "for",  "while",  "repeat",
                                            "return", "end", "else", "elseif", NULL};
     return t->kind == END || t->kind == WORD || says_one_of(t, openings);
+}
+
+/* Lua 5.1 refuses a bracket that could go on with the line before or begin another
+ * statement. */
+static bool is_ambiguous(const struct source *s)
+{
+    uint32_t i = 0;
+    while (i < s->n &&
+           !(says(&s->tokens[i], "(") && s->tokens[i].fresh && can_end(before(s, i)))) {
+        i++;
+    }
+    return i < s->n;
 }
 
 /* A semicolon between two statements means nothing. Elsewhere it stays, and fits no
@@ -562,14 +588,15 @@ static void put_string(struct printer *p, const struct token *t)
     bool option = p->call > 0 && p->depth == p->call;
     put_text(p, "'");
     for (uint32_t i = 0; i < t->text.len; i++) {
-        char c = option ? lower(t->text.data[i]) : t->text.data[i];
+        char c = t->text.data[i];
+        c = (char)(option ? lower(c) : c);
         put(p, &c, 1);
     }
     put_text(p, "'");
 }
 
-/* Whether `t` is the last word of redis.call or redis.pcall. They differ in how they
- * fail, and what the forms say to Redis does not fail. */
+/* Whether this is the last word of redis.call or redis.pcall. They differ in how they
+ * fail, and what the forms say to Redis fails only with arguments that we refuse. */
 static bool is_call(const struct source *s, uint32_t i)
 {
     const struct token *t = &s->tokens[i];
@@ -608,7 +635,7 @@ static void put_token(struct printer *p, const struct source *s, uint32_t i)
 size_t pk_script_normalise(struct pk_bytes text, char out[PK_SCRIPT_FORM_MAX])
 {
     struct source s;
-    if (text.len > PK_SCRIPT_BYTES_MAX || !read_tokens(&s, text)) {
+    if (text.len > PK_SCRIPT_BYTES_MAX || !read_tokens(&s, text) || is_ambiguous(&s)) {
         return 0;
     }
     drop_semicolons(&s);

@@ -59,7 +59,8 @@ static void on_deadline(uv_timer_t *timer)
 
 static void arm_deadline(struct pk_server *s, uint64_t now)
 {
-    uint64_t next = pk_turn_next_ms(s->turn);
+    /* Whoever was woken after the last look at the queue is not kept waiting. */
+    uint64_t next = s->queued != NULL ? now : pk_turn_next_ms(s->turn);
     if (next == UINT64_MAX) {
         (void)uv_timer_stop(&s->deadline);
     } else {
@@ -69,13 +70,22 @@ static void arm_deadline(struct pk_server *s, uint64_t now)
     }
 }
 
+/* Counts what this turn has proposed, and how long what is finished took. */
 static void measure(struct pk_server *s)
 {
     struct pk_turn_counts counts = pk_turn_counts(s->turn);
+    uint64_t now_us = uv_hrtime() / 1000;
     uint64_t commands = counts.commands - s->counted.commands;
     if (counts.entries > s->counted.entries) {
         pk_metrics_batch(s->metrics, commands);
         s->load = (s->load * 7 + commands) / 8;
+    }
+    for (uint64_t i = s->counted.entries; i < counts.entries; i++) {
+        s->proposed_us[i % PK_ENTRIES_TIMED] = now_us;
+    }
+    for (uint64_t i = s->counted.finished; i < counts.finished; i++) {
+        uint64_t began = s->proposed_us[i % PK_ENTRIES_TIMED];
+        pk_metrics_time(s->metrics, PK_TIME_COMMIT, now_us - began);
     }
     s->counted = counts;
 }
@@ -120,9 +130,16 @@ static void on_sweep(uv_timer_t *timer)
 static void on_events(void *ctx, const struct pk_effects *e)
 {
     struct pk_server *s = ctx;
-    uint64_t clock = pk_machine_clock(pk_replica_machine(s->replica));
-    pk_metrics_step(s->metrics, e, clock);
-    pk_hub_step(&s->hub, e, clock);
+    if (s->replay_until != 0) {
+        /* Old news, and counted when it was new: the log is run again after a start. */
+        struct pk_standing st = pk_replica_standing(s->replica);
+        if (st.applied_index < s->replay_until) {
+            return;
+        }
+        s->replay_until = 0;
+    }
+    pk_metrics_step(s->metrics, e);
+    pk_hub_step(&s->hub, e, pk_machine_clock(pk_replica_machine(s->replica)));
 }
 
 static void on_gap(void *ctx)
@@ -168,6 +185,12 @@ static void on_refused(void *ctx, const char *peer, const char *why)
 {
     (void)ctx;
     pk_log(PK_LOG_WARN, "peer-refused", "peer", peer, "why", why, NULL);
+}
+
+static void on_wrote(void *ctx, uint64_t us)
+{
+    struct pk_server *s = ctx;
+    pk_metrics_time(s->metrics, PK_TIME_DISK_WRITE, us);
 }
 
 /* ---- the end ---- */
@@ -446,8 +469,14 @@ static int open_doors(struct pk_server *s, const char *raft)
     }
     advertise(&s->options, s->options.listen, port, raft_host, s->client_address);
     if (strcmp(s->options.http, "off") != 0) {
-        struct pk_http_options h = {
-            .loop = &s->loop, .listen = s->options.http, .get = pk_pages_get, .ctx = s};
+        (void)pk_address_split(s->options.http, s->http_host, sizeof s->http_host, &port);
+        s->http_hosts[0] = s->http_host;
+        s->http_hosts[1] = s->options.advertise;
+        struct pk_http_options h = {.loop = &s->loop,
+                                    .listen = s->options.http,
+                                    .hosts = s->http_hosts,
+                                    .get = pk_pages_get,
+                                    .ctx = s};
         s->http = pk_http_new(&h, why, sizeof why);
         if (s->http == NULL) {
             return fail(s->options.http, why);
@@ -495,6 +524,7 @@ static int start_replica(struct pk_server *s, const struct pk_member *members, s
                                  .peers = &s->peers,
                                  .election_ms = o->election_ms,
                                  .refused = on_refused,
+                                 .wrote = on_wrote,
                                  .ctx = s};
     s->uvio = pk_uvio_new(&io, why, sizeof why);
     if (s->uvio == NULL) {
@@ -527,7 +557,9 @@ static int start_replica(struct pk_server *s, const struct pk_member *members, s
     }
     if (wrong == NULL) {
         start_handles(s);
+        s->replay_until = UINT64_MAX; /* until we know how much there is */
         wrong = pk_replica_start(s->replica);
+        s->replay_until = pk_replica_standing(s->replica).last_index;
     }
     return wrong == NULL ? 0 : fail(o->data, wrong);
 }

@@ -14,7 +14,7 @@ enum {
     DIGEST_EVERY = 8192,
     IN_FLIGHT = 32,
     BATCH_BYTES = 1024 * 1024,
-    RETRY_MS = 100, /* after a barrier or a tick that nobody took */
+    RETRY_MS = 100, /* after a tick that nobody took */
     TICKETS_LEAST = 64,
 };
 
@@ -54,7 +54,6 @@ struct pk_turn {
     uint64_t now_ms;
     uint64_t term;       /* that we lead; 0: none */
     uint64_t barrier;    /* batch of this term's first entry; 0: not proposed */
-    uint64_t retry_ms;   /* no barrier and no tick before that */
     bool barrier_stands; /* it has been applied */
     bool serving, draining;
     bool replaced; /* the machine's clock is another one */
@@ -113,6 +112,7 @@ static void drop_first_flight(struct pk_turn *t)
     drop_first_tickets(t, flight_at(t, 0)->n_tickets);
     t->first_flight = (t->first_flight + 1) % t->in_flight;
     t->n_flights--;
+    t->counts.finished++;
 }
 
 /* ---- refusing ---- */
@@ -254,7 +254,7 @@ static bool takes_in(const struct pk_turn *t)
     return pk_turn_serving(t) && !t->refusing;
 }
 
-/* Writes the command behind those gathered, without a stamp: the entry has one. */
+/* Writes the command behind those gathered. */
 static void gather(struct pk_turn *t, const struct pk_command *c, size_t size)
 {
     struct gathered *g = &t->gathered;
@@ -268,12 +268,6 @@ bool pk_turn_add(struct pk_turn *t, const struct pk_command *c, struct pk_ticket
 {
     if (!takes_in(t) || t->gathered.kind != PK_ENTRY_COMMANDS) {
         return false;
-    }
-    struct pk_command unstamped;
-    if (c->stamp_ms != 0) {
-        unstamped = *c;
-        unstamped.stamp_ms = 0;
-        c = &unstamped;
     }
     size_t size = pk_command_size(c);
     PK_ASSERT(size <= PK_BODY_MAX);
@@ -332,7 +326,7 @@ static bool tick_is_due(struct pk_turn *t)
     return true;
 }
 
-/* After an adoption the clock is another one, and a stamp of before must not follow it. */
+/* An adoption changes the clock, and a stamp of before must not follow it. */
 static bool adoption_is_in_flight(struct pk_turn *t)
 {
     return t->n_flights > 0 && flight_at(t, t->n_flights - 1)->kind == PK_ENTRY_ADOPT;
@@ -392,20 +386,15 @@ static enum pk_refusal refusal_for(enum pk_proposed outcome)
 /* The first entry of a term: when it has been applied, so has everything before it. */
 static void propose_barrier(struct pk_turn *t)
 {
-    if (t->now_ms < t->retry_ms || t->standing.transferring) {
-        return;
-    }
     t->barrier = t->last_batch + 1;
     if (propose(t, 0) != PK_PROPOSED) {
-        t->barrier = 0;
-        t->retry_ms = t->now_ms + RETRY_MS;
+        t->barrier = 0; /* another turn, another try */
     }
 }
 
 static void propose_gathered(struct pk_turn *t)
 {
-    bool tick = t->gathered.kind == PK_ENTRY_COMMANDS && t->now_ms >= t->retry_ms &&
-                tick_is_due(t);
+    bool tick = t->gathered.kind == PK_ENTRY_COMMANDS && tick_is_due(t);
     if (must_hold(t) || (t->gathered.n_tickets == 0 && !tick)) {
         return;
     }
@@ -419,7 +408,6 @@ static void propose_gathered(struct pk_turn *t)
         return;
     }
     refuse_gathered(t, refusal_for(outcome));
-    t->retry_ms = t->now_ms + RETRY_MS;
 }
 
 /* ---- the end of a turn ---- */
@@ -430,7 +418,6 @@ static void lose_term(struct pk_turn *t)
     t->barrier = 0;
     t->barrier_stands = false;
     t->serving = false;
-    t->retry_ms = 0;
     pk_reign_end(&t->reign);
     while (t->n_flights > 0) {
         refuse_first_flight(t);
@@ -509,11 +496,10 @@ uint64_t pk_turn_next_ms(const struct pk_turn *t)
         uint64_t most = t->reign.pause_ms / 2;
         return t->reign.now_ms + (wait < most ? wait : most);
     }
-    /* Due. Either something is under way whose end will be a turn, or the tick has to be
-     * tried again. */
+    /* Due. Either something is under way whose end will be a turn, or nobody took the
+     * tick. */
     bool waits = t->n_flights > 0 || t->standing.transferring;
-    uint64_t again = t->retry_ms > t->now_ms ? t->retry_ms : t->now_ms;
-    return waits ? UINT64_MAX : again;
+    return waits ? UINT64_MAX : t->now_ms + RETRY_MS;
 }
 
 /* ---- the rest ---- */

@@ -63,6 +63,7 @@ struct pk_turn_options {
 
 struct pk_turn_counts {
     uint64_t entries, commands, ticks, unknown, refused;
+    uint64_t finished; /* entries of ours that were applied, or given up */
     uint64_t reigns;
     uint64_t leaderless_ms; /* own time without a known leader, summed */
     uint64_t left_out_ms;   /* of pauses, see reign.h */
