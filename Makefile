@@ -6,8 +6,10 @@ FUZZ_SECONDS ?= 60
 COMMANDS ?= 10000000
 TIMES ?= 10000
 
-.PHONY: help run build test lint format coverage bench-core contend fuzz model mutants \
-	install setup clean
+SECONDS ?= 120
+
+.PHONY: help run build test lint format coverage bench-core bench-peers contend chaos \
+	fuzz model mutants install setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -38,6 +40,13 @@ coverage: ## measure what the tests reach in src/core; fails below the floor
 bench-core: build ## measure the lock machine alone
 	@ninja -C build bench_core
 	@build/bench_core
+
+bench-peers: build ## measure a cluster beside Redis and etcd; takes five minutes
+	@tools/setup.sh bench
+	@bench/compare.py
+
+chaos: build ## kill and freeze real nodes for SECONDS (120) and check what clients saw
+	@PICKET_CHAOS_SECONDS=$(SECONDS) python3 test/e2e/chaos.py chaos
 
 contend: build ## 8 processes on one local lock, TIMES (10000) grants
 	@ninja -C build test/contend

@@ -139,7 +139,7 @@ def next_grant(nodes, lease, name, began):
             with contextlib.suppress(Exception):
                 connection = Connection(n.port, timeout=2)
                 connection.ask("CLIENT", "REDIRECT", "ON")
-                connection.ask("LOCK", "TRY", str(lease), name)
+                connection.ask("LOCK", "TRY", lease, name)
                 return time.monotonic() - began
         time.sleep(0.005)
 
