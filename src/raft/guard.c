@@ -39,7 +39,7 @@ static struct pk_guard *guard_of(const struct raft_io *io)
     return ((struct raft *)io->data)->data;
 }
 
-/* ---- G1 and G2: what comes in ---- */
+/* ---- G1, G2 and G4: what comes in ---- */
 
 static bool would_crash(const struct pk_guard *g, const struct raft_message *m)
 {
@@ -57,6 +57,29 @@ static bool would_go_back(const struct pk_guard *g, const struct raft_message *m
     return a->prev_log_index + a->n_entries < ours && a->leader_commit > ours;
 }
 
+/* How many entries may stay together: up to the first configuration but for the first
+ * entry. All of them are in one block of memory, which the library frees as a whole. */
+static unsigned entries_before_change(const struct raft_append_entries *a)
+{
+    unsigned n = a->n_entries < 1 ? 0 : 1;
+    while (n < a->n_entries && a->entries[n].type != RAFT_CHANGE) {
+        n++;
+    }
+    return n;
+}
+
+static void cut_before_change(struct pk_guard *g, struct raft_message *m)
+{
+    if (m->type != RAFT_APPEND_ENTRIES || g->off.no_g4) {
+        return;
+    }
+    unsigned n = entries_before_change(&m->append_entries);
+    if (n < m->append_entries.n_entries) {
+        g->counts.g4++;
+        m->append_entries.n_entries = n;
+    }
+}
+
 static void receive_guarded(struct raft_io *io, struct raft_message *m)
 {
     struct pk_guard *g = guard_of(io);
@@ -66,6 +89,7 @@ static void receive_guarded(struct raft_io *io, struct raft_message *m)
         raft_free(m->install_snapshot.data.base);
         return;
     }
+    cut_before_change(g, m);
     if (would_go_back(g, m)) {
         g->counts.g2++;
         m->append_entries.leader_commit = raft_commit_index(g->raft);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Guards around a raft_io: cures, from the outside, for what libraft 0.22.1 does wrong
- * with snapshots.
+ * with snapshots and configurations.
  *
  *  G1  InstallSnapshot that arrives while a snapshot of our own is being written makes
  *      the library follow a null pointer. We drop the message; the leader sends again.
@@ -12,6 +12,11 @@
  *  G3  A leader labels a newer snapshot with the term of the older one, and the follower
  *      is stuck for good. We remember the term of each snapshot that was loaded and put
  *      it into the message.
+ *  G4  A follower that gets a configuration as the second or a later entry of a message
+ *      notes it under the index of the first. Its commit then passes unnoticed: this
+ *      node, as leader, refuses every change of members, its snapshots carry an old
+ *      configuration, and one that is overwritten is not rolled back. We cut the message
+ *      before such an entry; the leader sends the rest again.
  *
  * Works with any raft_io: the one on libuv and the simulator's. Guards can be switched
  * off one by one, for the tests that show that each is needed.
@@ -28,12 +33,12 @@ struct raft_io;
 struct pk_guard;
 
 struct pk_guard_switches {
-    bool no_g1, no_g2, no_g3; /* zeroed: all guards on */
+    bool no_g1, no_g2, no_g3, no_g4; /* zeroed: all guards on */
 };
 
 /* How often each guard had to step in. */
 struct pk_guard_counts {
-    uint64_t g1, g2, g3;
+    uint64_t g1, g2, g3, g4;
 };
 
 /* Replaces members of `io`, which must outlive the guard and gets them back when it is

@@ -14,7 +14,6 @@
 /* One proposal, as the library knows it. */
 struct pk_request {
     struct raft_apply apply;
-    uint64_t index, term;
     struct pk_request *next;
 };
 
@@ -75,9 +74,10 @@ struct pk_replica {
 /* Makes r->fsm. */
 void pk_state_open(struct pk_replica *r);
 void pk_state_free(struct pk_replica *r);
-/* The replica can't go on. `why` is a format. */
-void pk_replica_break(struct pk_replica *r, const char *why, ...)
-    __attribute__((format(printf, 2, 3)));
+/* The replica can't go on. */
+void pk_replica_break(struct pk_replica *r, const char *why);
+/* To be called before the library is given a request. */
+void pk_replica_own_leadership(struct pk_replica *r);
 /* A change that runs will not come to its end here. */
 void pk_members_close(struct pk_replica *r);
 

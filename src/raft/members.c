@@ -109,6 +109,7 @@ static int begin(struct pk_replica *r, enum pk_change what, uint64_t id,
 {
     struct raft_change *q = &r->changing.request;
     *q = (struct raft_change){0};
+    pk_replica_own_leadership(r);
     switch (what) {
     case PK_CHANGE_ADD:
         return raft_add(&r->raft, q, id, address, NULL);
@@ -215,6 +216,7 @@ const char *pk_replica_transfer(struct pk_replica *r, uint64_t id)
     if (r->raft.transfer != NULL) {
         return "leadership is being handed over already";
     }
+    pk_replica_own_leadership(r);
     int rv = raft_transfer(&r->raft, &r->transfer, id, NULL);
     switch (rv) {
     case 0:

@@ -2,7 +2,6 @@
 /* A replica's life, its standing, and proposals. state.c runs the entries. */
 #include "raft/replica.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,15 +16,12 @@ enum {
     ROOM_LEAST = 1024,
 };
 
-void pk_replica_break(struct pk_replica *r, const char *why, ...)
+void pk_replica_break(struct pk_replica *r, const char *why)
 {
     if (r->broken) {
         return;
     }
-    va_list args;
-    va_start(args, why);
-    vsnprintf(r->why, sizeof r->why, why, args);
-    va_end(args);
+    snprintf(r->why, sizeof r->why, "%s", why);
     r->broken = true;
     if (!r->starting) {
         r->hooks.broken(r->hooks.ctx, r->why);
@@ -218,16 +214,17 @@ unsigned char *pk_replica_room(struct pk_replica *r, size_t body)
     return r->room + PK_ENTRY_HEAD;
 }
 
-/* The library forgets a request when its entry has been applied or leadership is lost. */
-static bool is_forgotten(struct pk_replica *r, const struct pk_request *q)
+/* The library lets go of a request when its entry has been applied or leadership is lost;
+ * until then it is linked into a ring (next, previous) of requests, all of them ours. */
+static bool is_free(const struct pk_request *q)
 {
-    return q->index <= raft_last_applied(&r->raft) ||
-           raft_state(&r->raft) != RAFT_LEADER || q->term != raft_current_term(&r->raft);
+    void *const *previous = q->apply.queue[1];
+    return previous[0] != &q->apply.queue;
 }
 
 static struct pk_request *spare_request(struct pk_replica *r)
 {
-    while (r->first_request != NULL && is_forgotten(r, r->first_request)) {
+    while (r->first_request != NULL && is_free(r->first_request)) {
         struct pk_request *q = r->first_request;
         r->first_request = q->next;
         q->next = r->spare_requests;
@@ -242,9 +239,18 @@ static struct pk_request *spare_request(struct pk_replica *r)
         q->next = NULL;
     }
     r->spare_requests = q->next;
-    *q = (struct pk_request){.term = raft_current_term(&r->raft),
-                             .index = raft_last_index(&r->raft) + 1};
+    *q = (struct pk_request){0};
     return q;
+}
+
+/* A node that is elected while the disks are full fails to append the first entry of its
+ * term, and with that error the library loses the news that it leads now. Later it would
+ * not notice the loss of leadership either, and keep requests that nobody has any more.
+ * So, whenever it is given a request as leader, it is told. */
+void pk_replica_own_leadership(struct pk_replica *r)
+{
+    PK_ASSERT(raft_state(&r->raft) == RAFT_LEADER);
+    r->raft.legacy.prev_state = RAFT_LEADER;
 }
 
 /* Entries stay in memory until a snapshot lets go of them: no byte too many. */
@@ -271,8 +277,10 @@ static void tell_mark(struct pk_replica *r, struct pk_entry *e)
 static enum pk_proposed explain(struct pk_replica *r, int rv, uint64_t index)
 {
     if (raft_last_index(&r->raft) >= index) {
-        pk_replica_break(r, "the log can't be written: %s", raft_strerror(rv));
+        char why[128];
+        snprintf(why, sizeof why, "the log can't be written: %s", raft_strerror(rv));
         r->room = NULL; /* nobody knows whose it is now */
+        pk_replica_break(r, why);
         return PK_NOT_TAKEN;
     }
     switch (rv) {
@@ -298,10 +306,11 @@ enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e, si
     struct pk_request *q = spare_request(r);
     struct raft_buffer buf = fit_room(r, size);
     e->origin = r->origin;
-    e->index = q->index;
+    e->index = raft_last_index(&r->raft) + 1;
     e->body = pk_bytes(r->room + PK_ENTRY_HEAD, body);
     tell_mark(r, e);
     pk_entry_seal(buf.base, e);
+    pk_replica_own_leadership(r);
     /* One buffer for one request: more would be dropped without a word. */
     int rv = raft_apply(&r->raft, &q->apply, &buf, 1, NULL);
     if (rv != 0) {

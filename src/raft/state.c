@@ -14,7 +14,7 @@
  *     digest of all bytes before it (8 bytes, little endian)
  */
 #include <inttypes.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/door.h"
@@ -265,7 +265,9 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
     uint64_t place = raft_last_applied(&r->raft) + 1;
     const char *wrong = apply_entry(r, buf, place);
     if (wrong != NULL) {
-        pk_replica_break(r, "entry %" PRIu64 " of the log %s", place, wrong);
+        char why[128];
+        snprintf(why, sizeof why, "entry %" PRIu64 " of the log %s", place, wrong);
+        pk_replica_break(r, why);
     }
     return 0;
 }

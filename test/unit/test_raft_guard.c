@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* raft/guard.h around a raft_io that only writes down what reaches it. */
+#include <raft.h>
+
+#include "core/door.h"
+#include "raft/guard.h"
+#include "tap.h"
+
+static struct {
+    struct raft raft;
+    struct raft_io io;
+    struct pk_guard *guard;
+    /* What came through to the library, or to the raft_io. */
+    unsigned received;
+    struct raft_message message;
+    raft_io_recv_cb receive;
+    struct raft_io_snapshot_get *get;
+    raft_io_snapshot_get_cb get_cb;
+    struct raft_io_snapshot_get *got;
+    struct raft_snapshot *got_snapshot;
+    int got_status, get_refusal;
+} w;
+
+static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                    raft_io_recv_cb receive)
+{
+    (void)tick;
+    CHECK(io == &w.io);
+    CHECK_U64(msecs, 30);
+    w.receive = receive;
+    return 0;
+}
+
+static int io_send(struct raft_io *io, struct raft_io_send *req,
+                   const struct raft_message *m, raft_io_send_cb cb)
+{
+    (void)io;
+    (void)req;
+    (void)cb;
+    w.message = *m;
+    return 0;
+}
+
+static int io_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
+                           raft_io_snapshot_get_cb cb)
+{
+    (void)io;
+    w.get = req;
+    w.get_cb = cb;
+    return w.get_refusal;
+}
+
+static void library_receives(struct raft_io *io, struct raft_message *m)
+{
+    CHECK(io == &w.io);
+    w.received++;
+    w.message = *m;
+}
+
+static void library_ticks(struct raft_io *io)
+{
+    (void)io;
+}
+
+static void library_gets(struct raft_io_snapshot_get *req, struct raft_snapshot *s,
+                         int status)
+{
+    w.got = req;
+    w.got_snapshot = s;
+    w.got_status = status;
+}
+
+static void guard(struct pk_guard_switches off)
+{
+    memset(&w, 0, sizeof w);
+    w.io = (struct raft_io){.version = 1,
+                            .start = io_start,
+                            .send = io_send,
+                            .snapshot_get = io_snapshot_get,
+                            .data = &w.raft}; /* which raft_init does */
+    w.guard = pk_guard_install(&w.io, &w.raft, off);
+    CHECK_U64(w.io.start(&w.io, 30, library_ticks, library_receives), 0);
+}
+
+static void finish(void)
+{
+    pk_guard_free(w.guard);
+    CHECK(w.io.start == io_start && w.io.send == io_send);
+    CHECK(w.io.snapshot_get == io_snapshot_get);
+}
+
+/* ---- G1 ---- */
+
+/* With everything that the receiver has to free. */
+static struct raft_message install_snapshot(void)
+{
+    struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
+    raft_configuration_init(&m.install_snapshot.conf);
+    CHECK_U64(raft_configuration_add(&m.install_snapshot.conf, 1, "a", RAFT_VOTER), 0);
+    m.install_snapshot.data = (struct raft_buffer){raft_malloc(8), 8};
+    return m;
+}
+
+static void free_snapshot(struct raft_message *m)
+{
+    raft_configuration_close(&m->install_snapshot.conf);
+    raft_free(m->install_snapshot.data.base);
+}
+
+TEST(raft_guard__g1_drops_a_snapshot_while_one_is_written)
+{
+    guard((struct pk_guard_switches){0});
+    w.raft.legacy.snapshot_taking = true;
+    struct raft_message m = install_snapshot();
+    w.receive(&w.io, &m); /* the leak checker sees whether its memory was freed */
+    CHECK_U64(w.received, 0);
+    CHECK_U64(pk_guard_counts(w.guard).g1, 1);
+    finish();
+}
+
+TEST(raft_guard__g1_lets_a_snapshot_in_at_other_times)
+{
+    guard((struct pk_guard_switches){0});
+    struct raft_message m = install_snapshot();
+    w.receive(&w.io, &m);
+    CHECK_U64(w.received, 1);
+    CHECK_U64(pk_guard_counts(w.guard).g1, 0);
+    free_snapshot(&m);
+    finish();
+}
+
+TEST(raft_guard__g1_stops_nothing_else)
+{
+    guard((struct pk_guard_switches){0});
+    w.raft.legacy.snapshot_taking = true;
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+    w.receive(&w.io, &m);
+    CHECK_U64(w.received, 1);
+    finish();
+}
+
+TEST(raft_guard__g1_can_be_switched_off)
+{
+    guard((struct pk_guard_switches){.no_g1 = true});
+    w.raft.legacy.snapshot_taking = true;
+    struct raft_message m = install_snapshot();
+    w.receive(&w.io, &m);
+    CHECK_U64(w.received, 1);
+    free_snapshot(&m);
+    finish();
+}
+
+/* ---- G2 ---- */
+
+/* The leader_commit that reaches the library of a node that has committed up to 100. */
+static uint64_t commit_after(raft_index prev, unsigned n, raft_index leader_commit)
+{
+    static struct raft_entry commands[16]; /* of type 0: what they are does not matter */
+    CHECK(n <= 16);
+    w.raft.commit_index = 100;
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES,
+                             .append_entries = {.prev_log_index = prev,
+                                                .entries = commands,
+                                                .n_entries = n,
+                                                .leader_commit = leader_commit}};
+    w.receive(&w.io, &m);
+    return w.message.append_entries.leader_commit;
+}
+
+TEST(raft_guard__g2_keeps_the_commit_index_from_going_back)
+{
+    guard((struct pk_guard_switches){0});
+    CHECK_U64(commit_after(90, 5, 120), 100);
+    CHECK_U64(commit_after(0, 0, 101), 100);
+    CHECK_U64(pk_guard_counts(w.guard).g2, 2);
+    CHECK_U64(w.received, 2);
+    finish();
+}
+
+TEST(raft_guard__g2_leaves_sound_messages_alone)
+{
+    guard((struct pk_guard_switches){0});
+    CHECK_U64(commit_after(95, 5, 120), 120); /* ends where we have committed */
+    CHECK_U64(commit_after(100, 7, 120), 120);
+    CHECK_U64(commit_after(90, 5, 100), 100);
+    CHECK_U64(commit_after(90, 5, 80), 80);
+    CHECK_U64(pk_guard_counts(w.guard).g2, 0);
+    finish();
+}
+
+TEST(raft_guard__g2_can_be_switched_off)
+{
+    guard((struct pk_guard_switches){.no_g2 = true});
+    CHECK_U64(commit_after(90, 5, 120), 120);
+    finish();
+}
+
+/* ---- G3 ---- */
+
+static void load_snapshot(raft_index index, raft_term term)
+{
+    struct raft_snapshot s = {.index = index, .term = term};
+    struct raft_io_snapshot_get req = {0};
+    CHECK_U64(w.io.snapshot_get(&w.io, &req, library_gets), 0);
+    w.get_cb(w.get, &s, 0);
+    CHECK(w.got == &req && w.got_snapshot == &s);
+    CHECK_U64(w.got_status, 0);
+}
+
+/* The last_term that is sent when the library says `term`. */
+static uint64_t term_after(raft_index index, raft_term term)
+{
+    struct raft_message m = {
+        .type = RAFT_INSTALL_SNAPSHOT,
+        .install_snapshot = {.last_index = index, .last_term = term}};
+    struct raft_io_send req = {0};
+    CHECK_U64(w.io.send(&w.io, &req, &m, NULL), 0);
+    CHECK_U64(m.install_snapshot.last_term, term); /* the library's own stays as it is */
+    CHECK_U64(w.message.install_snapshot.last_index, index);
+    return w.message.install_snapshot.last_term;
+}
+
+TEST(raft_guard__g3_sends_a_snapshot_with_its_own_term)
+{
+    guard((struct pk_guard_switches){0});
+    load_snapshot(50, 3);
+    load_snapshot(80, 4);
+    CHECK_U64(term_after(80, 3), 4);
+    CHECK_U64(pk_guard_counts(w.guard).g3, 1);
+    CHECK_U64(term_after(50, 3), 3);
+    CHECK_U64(term_after(70, 3), 3); /* never loaded: nothing is known of it */
+    CHECK_U64(pk_guard_counts(w.guard).g3, 1);
+    finish();
+}
+
+TEST(raft_guard__g3_remembers_the_last_ones)
+{
+    guard((struct pk_guard_switches){0});
+    for (raft_index i = 1; i <= 40; i++) {
+        load_snapshot(i * 10, i);
+    }
+    CHECK_U64(term_after(400, 1), 40);
+    CHECK_U64(term_after(250, 1), 25);
+    CHECK_U64(term_after(10, 7), 7);
+    finish();
+}
+
+TEST(raft_guard__g3_can_be_switched_off)
+{
+    guard((struct pk_guard_switches){.no_g3 = true});
+    load_snapshot(80, 4);
+    CHECK_U64(term_after(80, 3), 3);
+    finish();
+}
+
+/* A load that fails is passed on and teaches nothing; one that can't begin leaves
+ * nothing behind, nor does one that never ends. */
+TEST(raft_guard__g3_survives_loads_that_fail)
+{
+    guard((struct pk_guard_switches){0});
+    struct raft_io_snapshot_get req = {0};
+    CHECK_U64(w.io.snapshot_get(&w.io, &req, library_gets), 0);
+    w.get_cb(w.get, NULL, RAFT_IOERR);
+    CHECK_U64(w.got_status, RAFT_IOERR);
+    w.get_refusal = RAFT_NOMEM;
+    CHECK_U64(w.io.snapshot_get(&w.io, &req, library_gets), RAFT_NOMEM);
+    w.get_refusal = 0;
+    CHECK_U64(w.io.snapshot_get(&w.io, &req, library_gets), 0);
+    finish();
+}
+
+/* Other messages go out as they are. */
+TEST(raft_guard__g3_sends_the_rest_untouched)
+{
+    guard((struct pk_guard_switches){0});
+    load_snapshot(80, 4);
+    struct raft_message m = {.type = RAFT_TIMEOUT_NOW,
+                             .timeout_now = {.term = 3, .last_log_index = 80}};
+    struct raft_io_send req = {0};
+    CHECK_U64(w.io.send(&w.io, &req, &m, NULL), 0);
+    CHECK_U64(w.message.timeout_now.term, 3);
+    finish();
+}
+
+/* ---- G4 ---- */
+
+/* How many entries of a message reach the library; 'c' is a configuration. */
+static unsigned entries_after(const char *types)
+{
+    struct raft_entry entries[8] = {{0}};
+    unsigned n = (unsigned)strlen(types);
+    for (unsigned i = 0; i < n; i++) {
+        entries[i].type = types[i] == 'c' ? RAFT_CHANGE : RAFT_COMMAND;
+    }
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES,
+                             .append_entries = {.entries = entries, .n_entries = n}};
+    w.receive(&w.io, &m);
+    return w.message.append_entries.n_entries;
+}
+
+TEST(raft_guard__g4_cuts_a_message_before_a_configuration)
+{
+    guard((struct pk_guard_switches){0});
+    CHECK_U64(entries_after(".c"), 1);
+    CHECK_U64(entries_after("...c.c."), 3);
+    CHECK_U64(entries_after("cc"), 1); /* as the first it does no harm */
+    CHECK_U64(entries_after("c..c"), 3);
+    CHECK_U64(pk_guard_counts(w.guard).g4, 4);
+    CHECK_U64(w.received, 4);
+    finish();
+}
+
+TEST(raft_guard__g4_leaves_sound_messages_alone)
+{
+    guard((struct pk_guard_switches){0});
+    CHECK_U64(entries_after(""), 0);
+    CHECK_U64(entries_after("c"), 1);
+    CHECK_U64(entries_after("c...."), 5);
+    CHECK_U64(entries_after("....."), 5);
+    CHECK_U64(pk_guard_counts(w.guard).g4, 0);
+    finish();
+}
+
+TEST(raft_guard__g4_can_be_switched_off)
+{
+    guard((struct pk_guard_switches){.no_g4 = true});
+    CHECK_U64(entries_after(".c"), 2);
+    finish();
+}
