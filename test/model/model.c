@@ -76,6 +76,9 @@ static void leap(struct model *m, const struct pk_command *c, struct pk_effect *
         return;
     }
     m->last_token = highest + PK_TOKEN_LEAP;
+    if (m->next_lease < m->last_token) {
+        m->next_lease = m->last_token;
+    }
     reply->token = m->last_token;
     struct pk_effect e = {.kind = PK_EV_LEAPT, .token = m->last_token};
     pk_effects_add(&m->events, &e);
