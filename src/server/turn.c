@@ -332,6 +332,16 @@ static bool adoption_is_in_flight(struct pk_turn *t)
     return t->n_flights > 0 && flight_at(t, t->n_flights - 1)->kind == PK_ENTRY_ADOPT;
 }
 
+/* An entry costs every node a write to disk, so it should be worth it: while others are
+ * on their way, it waits until it carries as much as they do. Whoever is alone never
+ * waits; with many clients there are about two entries in flight, each with half of
+ * what is asked. */
+static bool is_worth_it(const struct pk_turn *t)
+{
+    size_t gathered = t->gathered.n_tickets;
+    return gathered > 0 && (t->n_flights == 0 || gathered >= t->n_tickets - gathered);
+}
+
 static bool must_hold(struct pk_turn *t)
 {
     return t->n_flights == t->in_flight || t->standing.transferring ||
@@ -395,7 +405,7 @@ static void propose_barrier(struct pk_turn *t)
 static void propose_gathered(struct pk_turn *t)
 {
     bool tick = t->gathered.kind == PK_ENTRY_COMMANDS && tick_is_due(t);
-    if (must_hold(t) || (t->gathered.n_tickets == 0 && !tick)) {
+    if (must_hold(t) || (!tick && !is_worth_it(t))) {
         return;
     }
     if (tick) {
