@@ -19,6 +19,10 @@ _picket_offer() {
     done <<<"$1"
 }
 
+_picket_files() {
+    mapfile -t COMPREPLY < <(compgen -f -- "$1")
+}
+
 # Where a command begins, its own completion takes over.
 _picket_command() {
     local i
@@ -39,6 +43,8 @@ _picket() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local verb=${COMP_WORDS[1]}
     local verbs='run acquire extend release elect ls show why watch break fence version'
+    verbs+=' serve dev cluster'
+    local changes='status add promote remove transfer backup restore limits configure'
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || [[ $verb == help ]]; then
         _picket_offer "${verbs// /$'\n'}"$'\nhelp' "$word"
@@ -50,14 +56,21 @@ _picket() {
     case $before in
     -o | --output) _picket_offer $'text\njson' "$word" ;;
     --require) _picket_offer $'correctness\nefficiency' "$word" ;;
-    --file) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+    --file | --config | --data) _picket_files "$word" ;;
     --also) _picket_offer "$(_picket_locks "$word")" "$word" ;;
     fence) _picket_offer $'claim\ncheck\nput\nget' "$word" ;;
+    cluster) _picket_offer "${changes// /$'\n'}" "$word" ;;
     *)
         if [[ $word == -* ]]; then
             _picket_offer "$(_picket_options "$verb")" "$word"
-        elif [[ $verb != version && $verb != extend ]]; then
-            _picket_offer "$(_picket_locks "$word")" "$word"
+        else
+            case $verb in
+            version | extend | serve | dev) ;;
+            cluster)
+                [[ $before == backup || $before == restore ]] && _picket_files "$word"
+                ;;
+            *) _picket_offer "$(_picket_locks "$word")" "$word" ;;
+            esac
         fi
         ;;
     esac

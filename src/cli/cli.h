@@ -18,6 +18,8 @@ extern const struct pk_cli_verb pk_cli_watch;
 extern const struct pk_cli_verb pk_cli_break;
 extern const struct pk_cli_verb pk_cli_fence;
 extern const struct pk_cli_verb pk_cli_serve;
+extern const struct pk_cli_verb pk_cli_dev;
+extern const struct pk_cli_verb pk_cli_cluster;
 extern const struct pk_cli_verb pk_cli_bench;
 extern const struct pk_cli_verb pk_cli_version;
 

@@ -77,7 +77,7 @@ struct pk_cli_verb {
     int (*run)(int argc, char **argv);
 };
 
-enum { PK_WORDS_MAX = 3 };
+enum { PK_WORDS_MAX = 16 };
 
 struct pk_words {
     int count;

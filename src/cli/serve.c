@@ -103,8 +103,8 @@ static int add_config(const char *path, int *argc, char ***argv)
     if (f == NULL) {
         return pk_errors_fail("can't read %s: %s", path, strerror(errno));
     }
-    char **words =
-        pk_door_resize(NULL, ((size_t)*argc + CONFIG_LINES_MAX + 1) * sizeof(char *));
+    static char **words;
+    words = pk_door_resize(NULL, ((size_t)*argc + CONFIG_LINES_MAX + 1) * sizeof(char *));
     int n = 0;
     words[n++] = (*argv)[0];
     char line[4096];

@@ -39,7 +39,7 @@ static struct pk_guard *guard_of(const struct raft_io *io)
     return ((struct raft *)io->data)->data;
 }
 
-/* ---- G1, G2 and G4: what comes in ---- */
+/* ---- G1, G2, G4 and G5: what comes in ---- */
 
 static bool would_crash(const struct pk_guard *g, const struct raft_message *m)
 {
@@ -80,9 +80,19 @@ static void cut_before_change(struct pk_guard *g, struct raft_message *m)
     }
 }
 
+static bool is_late_vote(const struct pk_guard *g, const struct raft_message *m)
+{
+    return m->type == RAFT_REQUEST_VOTE_RESULT && !g->off.no_g5 &&
+           raft_state(g->raft) != RAFT_CANDIDATE;
+}
+
 static void receive_guarded(struct raft_io *io, struct raft_message *m)
 {
     struct pk_guard *g = guard_of(io);
+    if (is_late_vote(g, m)) {
+        g->counts.g5++;
+        return;
+    }
     if (would_crash(g, m)) {
         g->counts.g1++;
         raft_configuration_close(&m->install_snapshot.conf);
@@ -105,7 +115,7 @@ static int start_guarded(struct raft_io *io, unsigned msecs, raft_io_tick_cb tic
     return g->original.start(io, msecs, tick, receive_guarded);
 }
 
-/* ---- G3: snapshots that go out ---- */
+/* ---- G3: the snapshots that were loaded ---- */
 
 static void drop_loading(struct pk_guard *g, struct loading *l)
 {
@@ -160,18 +170,35 @@ static raft_term term_of(const struct pk_guard *g, raft_index index)
     return 0;
 }
 
+/* ---- G3 and G6: what goes out ---- */
+
+static void mend_snapshot(struct pk_guard *g, struct raft_install_snapshot *s)
+{
+    raft_term term = g->off.no_g3 ? 0 : term_of(g, s->last_index);
+    if (term != 0 && term != s->last_term) {
+        g->counts.g3++;
+        s->last_term = term;
+    }
+}
+
+static void mend_refusal(struct pk_guard *g, struct raft_request_vote_result *v)
+{
+    raft_term term = raft_current_term(g->raft);
+    if (!g->off.no_g6 && !v->vote_granted && v->term < term) {
+        g->counts.g6++;
+        v->term = term;
+    }
+}
+
 static int send_guarded(struct raft_io *io, struct raft_io_send *req,
                         const struct raft_message *m, raft_io_send_cb cb)
 {
     struct pk_guard *g = guard_of(io);
-    if (m->type != RAFT_INSTALL_SNAPSHOT || g->off.no_g3) {
-        return g->original.send(io, req, m, cb);
-    }
     struct raft_message mended = *m;
-    raft_term term = term_of(g, m->install_snapshot.last_index);
-    if (term != 0 && term != m->install_snapshot.last_term) {
-        g->counts.g3++;
-        mended.install_snapshot.last_term = term;
+    if (m->type == RAFT_INSTALL_SNAPSHOT) {
+        mend_snapshot(g, &mended.install_snapshot);
+    } else if (m->type == RAFT_REQUEST_VOTE_RESULT) {
+        mend_refusal(g, &mended.request_vote_result);
     }
     return g->original.send(io, req, &mended, cb);
 }

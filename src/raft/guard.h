@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Guards around a raft_io: cures, from the outside, for what libraft 0.22.1 does wrong
- * with snapshots and configurations.
+ * with snapshots, configurations and votes.
  *
  *  G1  InstallSnapshot that arrives while a snapshot of our own is being written makes
  *      the library follow a null pointer. We drop the message; the leader sends again.
@@ -17,6 +17,14 @@
  *      node, as leader, refuses every change of members, its snapshots carry an old
  *      configuration, and one that is overwritten is not rolled back. We cut the message
  *      before such an entry; the leader sends the rest again.
+ *  G5  A vote that comes after its election is ignored, but not before a field has been
+ *      read that only candidates have: by a byte of a pointer the library decides
+ *      whether to raise its term. One time in hundreds it does so for nothing, and the
+ *      cluster loses its leader. We drop such votes.
+ *  G6  A node that refuses a pre-vote because its own term is higher answers with the
+ *      term of the request. So a node with the longest log and a low term never learns
+ *      why it is refused, while nobody else can be elected: with a minority down, the
+ *      cluster has no leader for good. We put the node's own term into its answer.
  *
  * Works with any raft_io: the one on libuv and the simulator's. Guards can be switched
  * off one by one, for the tests that show that each is needed.
@@ -33,12 +41,12 @@ struct raft_io;
 struct pk_guard;
 
 struct pk_guard_switches {
-    bool no_g1, no_g2, no_g3, no_g4; /* zeroed: all guards on */
+    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6; /* zeroed: all guards on */
 };
 
 /* How often each guard had to step in. */
 struct pk_guard_counts {
-    uint64_t g1, g2, g3, g4;
+    uint64_t g1, g2, g3, g4, g5, g6;
 };
 
 /* Replaces members of `io`, which must outlive the guard and gets them back when it is

@@ -51,6 +51,7 @@ struct pk_replica {
     struct pk_machine *machine;
     uint64_t last_entry; /* index of the last entry run */
     struct pk_staging staging;
+    struct raft_buffer *snapshot; /* of it, that is being written; NULL: none */
 
     struct pk_effects effects;
     struct pk_mark mark; /* of the last marked entry */

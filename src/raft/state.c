@@ -302,19 +302,26 @@ static int on_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigne
     unsigned char *state = NULL;
     list[1].len = pk_machine_snapshot(r->machine, &state);
     list[1].base = state;
+    r->snapshot = list;
     *bufs = list;
     *n_bufs = SNAPSHOT_BUFFERS;
     return 0;
 }
 
+/* The buffers of a snapshot that has been written, or that never will be. */
+static void free_snapshot(struct pk_replica *r)
+{
+    for (unsigned i = 0; r->snapshot != NULL && i < SNAPSHOT_BUFFERS; i++) {
+        pk_door_resize(r->snapshot[i].base, 0);
+    }
+    pk_door_resize(r->snapshot, 0);
+    r->snapshot = NULL;
+}
+
 static int on_snapshot_written(struct raft_fsm *fsm, struct raft_buffer *bufs[],
                                unsigned *n_bufs)
 {
-    (void)fsm;
-    for (unsigned i = 0; i < *n_bufs; i++) {
-        pk_door_resize((*bufs)[i].base, 0);
-    }
-    pk_door_resize(*bufs, 0);
+    free_snapshot(fsm->data);
     *bufs = NULL;
     *n_bufs = 0;
     return 0;
@@ -375,6 +382,7 @@ void pk_state_open(struct pk_replica *r)
 
 void pk_state_free(struct pk_replica *r)
 {
+    free_snapshot(r);
     clear_staging(&r->staging);
     pk_effects_free(&r->effects);
     pk_machine_free(r->machine);

@@ -135,7 +135,8 @@ bool pk_ask(struct pk_ask *a, const struct pk_resp_out *request, uint32_t ms,
     }
     *sent = true;
     for (;;) {
-        struct pk_bytes rest = pk_bytes(a->in + a->used, a->in_len - a->used);
+        struct pk_bytes rest =
+            a->in == NULL ? pk_text("") : pk_bytes(a->in + a->used, a->in_len - a->used);
         size_t one;
         enum pk_resp_got got = pk_resp_whole(rest, &one);
         if (got == PK_RESP_BAD) {

@@ -201,6 +201,7 @@ void pk_dispatch_answer(void *ctx, struct pk_ticket t, const struct pk_command *
     if (c == NULL) {
         return;
     }
+    s->hub.asker = c; /* the events of this step come next */
     if (t.what == FORM_NATIVE) {
         answer_native(c, cmd, e);
     } else if (t.what == FORM_ADMIN) {
@@ -483,10 +484,18 @@ bool pk_dispatch(struct pk_conn *c, uint32_t n)
         return false;
     }
     uint64_t form;
+    size_t before = c->out.len;
     switch (pk_redis_read(args, n, pk_text(c->name), &cmd, &form, &c->out)) {
     case PK_REDIS_COMMAND:
         return submit(c, &cmd, form);
     case PK_REDIS_ANSWERED:
+        if (!pk_turn_serving(s->turn)) {
+            /* The leader says it: scripts must be loaded where they are run. */
+            bool taken = true;
+            c->out.len = before;
+            (void)pk_dispatch_here(c, &taken);
+            return taken;
+        }
         (void)pk_conn_out(c);
         return true;
     case PK_REDIS_OTHER:

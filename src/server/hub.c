@@ -8,17 +8,37 @@
 #include "server/inside.h"
 #include "server/log.h"
 
-static int order_lease(const void *key, const struct pk_node *node)
+struct owner_key {
+    uint64_t lease, who;
+};
+
+static int order_owner(const void *key, const struct pk_node *node)
 {
-    uint64_t lease = *(const uint64_t *)key;
-    uint64_t other = PK_OWNER(node, struct pk_owned, node)->lease;
-    return (lease > other) - (lease < other);
+    const struct owner_key *k = key;
+    const struct pk_owned *o = PK_OWNER(node, struct pk_owned, node);
+    uint64_t who = pk_conn_who(o->conn);
+    if (k->lease != o->lease) {
+        return k->lease < o->lease ? -1 : 1;
+    }
+    return (k->who > who) - (k->who < who);
 }
 
-static struct pk_owned *find(const struct pk_hub *h, uint64_t lease)
+/* The lease's owners, oldest connection first; returns how many. */
+static size_t owners_of(const struct pk_hub *h, uint64_t lease,
+                        struct pk_owned *out[PK_OWNERS_MAX])
 {
-    struct pk_node *node = pk_tree_find(&h->leases, &lease, order_lease);
-    return node == NULL ? NULL : PK_OWNER(node, struct pk_owned, node);
+    struct owner_key key = {lease, 0};
+    struct pk_node *node = pk_tree_seek(&h->owners, &key, order_owner);
+    size_t n = 0;
+    while (node != NULL && n < PK_OWNERS_MAX) {
+        struct pk_owned *o = PK_OWNER(node, struct pk_owned, node);
+        if (o->lease != lease) {
+            break;
+        }
+        out[n++] = o;
+        node = pk_tree_next(node);
+    }
+    return n;
 }
 
 static void unlink_from_conn(struct pk_owned *o)
@@ -43,24 +63,26 @@ static void link_to_conn(struct pk_owned *o, struct pk_conn *c)
 static void disown(struct pk_hub *h, struct pk_owned *o)
 {
     unlink_from_conn(o);
-    pk_tree_erase(&h->leases, &o->node);
+    pk_tree_erase(&h->owners, &o->node);
     h->owned--;
     pk_door_resize(o, 0);
 }
 
 void pk_hub_own(struct pk_hub *h, uint64_t lease, struct pk_conn *c)
 {
-    struct pk_owned *o = find(h, lease);
-    if (o == NULL) {
-        o = pk_door_resize(NULL, sizeof *o);
-        o->lease = lease;
-        pk_tree_insert(&h->leases, &o->node, &lease, order_lease);
-        h->owned++;
-        link_to_conn(o, c);
-    } else if (o->conn != c) {
-        unlink_from_conn(o);
-        link_to_conn(o, c);
+    struct owner_key key = {lease, pk_conn_who(c)};
+    if (pk_tree_find(&h->owners, &key, order_owner) != NULL) {
+        return;
     }
+    struct pk_owned *others[PK_OWNERS_MAX];
+    if (owners_of(h, lease, others) == PK_OWNERS_MAX) {
+        disown(h, others[0]);
+    }
+    struct pk_owned *o = pk_door_resize(NULL, sizeof *o);
+    o->lease = lease;
+    link_to_conn(o, c);
+    pk_tree_insert(&h->owners, &o->node, &key, order_owner);
+    h->owned++;
 }
 
 /* ---- waits on RESP2 connections ---- */
@@ -240,6 +262,28 @@ static void tell_watcher(struct pk_conn *c, const struct pk_effect *e)
     pk_proto_write_event(pk_conn_out(c), e);
 }
 
+static void tell_owners(struct pk_hub *h, const struct pk_effect *reply,
+                        const struct pk_effect *e)
+{
+    struct pk_owned *owners[PK_OWNERS_MAX];
+    struct pk_conn *conns[PK_OWNERS_MAX];
+    size_t n = owners_of(h, e->lease, owners);
+    for (size_t i = 0; i < n; i++) {
+        conns[i] = owners[i]->conn;
+        if (e->kind == PK_EV_LEASE_ENDED) {
+            disown(h, owners[i]);
+        }
+    }
+    for (size_t i = 0; i < n; i++) { /* closing one forgets all that it owns */
+        struct pk_conn *c = conns[i];
+        bool told =
+            (c == h->asker && told_by_reply(reply, e)) || (c->watching && wants(c, e));
+        if (!told && c->out.resp3 && !c->closing) {
+            tell_owner(c, e);
+        }
+    }
+}
+
 /* `e` has its cluster time. */
 static void tell(struct pk_hub *h, const struct pk_effect *reply,
                  const struct pk_effect *e)
@@ -252,26 +296,15 @@ static void tell(struct pk_hub *h, const struct pk_effect *reply,
     if (h->waiting > 0) {
         end_waits(h, e);
     }
-    if (h->owned == 0 || !concerns_owner(e->kind)) {
-        return;
-    }
-    struct pk_owned *o = find(h, e->lease);
-    if (o == NULL) {
-        return;
-    }
-    struct pk_conn *owner = o->conn;
-    if (e->kind == PK_EV_LEASE_ENDED) {
-        disown(h, o);
-    }
-    bool told = told_by_reply(reply, e) || (owner->watching && wants(owner, e));
-    if (!told && owner->out.resp3 && !owner->closing) {
-        tell_owner(owner, e);
+    if (h->owned > 0 && concerns_owner(e->kind)) {
+        tell_owners(h, reply, e);
     }
 }
 
 void pk_hub_step(struct pk_hub *h, const struct pk_effects *e, uint64_t clock_ms)
 {
     if (h->owned == 0 && h->waiting == 0 && h->watchers == NULL) {
+        h->asker = NULL;
         return;
     }
     const struct pk_effect *reply = NULL;
@@ -284,6 +317,7 @@ void pk_hub_step(struct pk_hub *h, const struct pk_effects *e, uint64_t clock_ms
             tell(h, reply, &event);
         }
     }
+    h->asker = NULL;
 }
 
 void pk_hub_gap(struct pk_hub *h)
@@ -293,7 +327,7 @@ void pk_hub_gap(struct pk_hub *h)
         c->gap = false;
     }
     struct pk_node *n;
-    while ((n = pk_tree_first(&h->leases)) != NULL) {
+    while ((n = pk_tree_first(&h->owners)) != NULL) {
         pk_conn_close(PK_OWNER(n, struct pk_owned, node)->conn); /* which forgets them */
     }
     while ((n = pk_tree_first(&h->waits)) != NULL) {

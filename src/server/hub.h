@@ -3,10 +3,11 @@
  * Who is told what: the owners of leases, those who wait on a RESP2 connection, and the
  * watchers.
  *
- * A lease belongs to the RESP3 connection that used it last. Its owner is told (by a push)
- * what it did not ask for itself: a grant after waiting, a hold that was ended, the end
- * of the lease. Owners are looked up by the lease's id; an owner that is gone is nobody,
- * and the lease goes on without it.
+ * The owners of a lease are the RESP3 connections that used it last, up to four of them:
+ * a client that has reconnected while its old connection seems to live, an operator who
+ * looked at it. They are told (by a push) what they did not ask for themselves: a grant
+ * after waiting, a hold that was ended, the end of the lease. An owner that is gone is
+ * nobody, and the lease goes on without it.
  */
 #ifndef PICKET_SERVER_HUB_H
 #define PICKET_SERVER_HUB_H
@@ -15,17 +16,20 @@
 #include "core/tree.h"
 #include "server/conn.h"
 
+enum { PK_OWNERS_MAX = 4 };
+
 struct pk_owned {
-    struct pk_node node; /* of the hub's tree, by lease */
+    struct pk_node node; /* of the hub's tree, by lease and connection */
     uint64_t lease;
     struct pk_conn *conn;
     struct pk_owned *next, **back; /* of the connection's list */
 };
 
 struct pk_hub {
-    struct pk_tree leases; /* owned, by lease */
+    struct pk_tree owners; /* struct pk_owned */
     struct pk_tree waits;  /* connections, by lease and request */
     uint64_t owned, waiting;
+    struct pk_conn *asker; /* who gets the reply of the present step; NULL: not here */
     struct pk_conn *watchers;
 };
 

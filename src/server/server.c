@@ -350,7 +350,22 @@ static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
     return failed == 0 ? NULL : uv_strerror(failed);
 }
 
-/* Asks a node of the cluster to take us in. NULL, or why not. */
+/* Which cluster an answer to CLUSTER STATUS is about: its first value. 0: none. */
+static uint64_t cluster_of(struct pk_bytes answer)
+{
+    struct pk_resp_cursor c = {.rest = answer};
+    char text[32] = "";
+    (void)pk_resp_next(&c); /* the map, then its first key */
+    (void)pk_resp_next(&c);
+    struct pk_bytes id = pk_resp_next(&c).bytes;
+    if (id.len < sizeof text && id.len > 0) {
+        memcpy(text, id.data, id.len);
+    }
+    return strtoull(text, NULL, 16);
+}
+
+/* Asks a node of the cluster to take us in; only then we are somebody. NULL, or why
+ * not. */
 static const char *join(struct pk_server *s, bool fresh, const char *raft)
 {
     static struct pk_ask a;
@@ -364,28 +379,21 @@ static const char *join(struct pk_server *s, bool fresh, const char *raft)
         return a.why;
     }
     if (fresh) {
-        struct pk_resp_cursor c = {.rest = answer};
-        (void)pk_resp_next(&c); /* the map, then its first key and value: the cluster */
-        (void)pk_resp_next(&c);
-        struct pk_resp_value id = pk_resp_next(&c);
-        char text[32] = "";
-        memcpy(text, id.bytes.data == NULL ? "" : id.bytes.data,
-               id.bytes.len < sizeof text ? id.bytes.len : 0);
-        s->self.cluster = strtoull(text, NULL, 16);
-        const char *wrong = s->self.cluster == 0
-                                ? "it does not say which cluster it belongs to"
-                                : pk_identity_create(s->options.data, &s->self);
-        if (wrong != NULL) {
-            pk_ask_close(&a);
-            return wrong;
-        }
+        s->self.cluster = cluster_of(answer);
     }
-    bool ok = pk_ask_words(&a, add, 4, JOIN_MS, &answer, &sent);
-    (void)snprintf(why, sizeof why, "%.*s", ok ? (int)answer.len : (int)strlen(a.why),
-                   ok ? answer.data : a.why);
+    if (s->self.cluster == 0) {
+        pk_ask_close(&a);
+        return "it does not say which cluster it belongs to";
+    }
+    if (!pk_ask_words(&a, add, 4, JOIN_MS, &answer, &sent)) {
+        return a.why;
+    }
+    (void)snprintf(why, sizeof why, "%.*s", (int)answer.len, answer.data);
     why[strcspn(why, "\r\n")] = '\0';
     pk_ask_close(&a);
-    return ok && why[0] == '+' ? NULL : why;
+    return why[0] != '+' ? why
+           : fresh       ? pk_identity_create(s->options.data, &s->self)
+                         : NULL;
 }
 
 /* Finds out who we are. `members` is the first configuration, if we are of it. */
@@ -442,6 +450,10 @@ static int settle_identity(struct pk_server *s, struct pk_member *members, size_
         wrong = join(s, fresh, raft);
         if (wrong != NULL && fresh) {
             return fail("--join", wrong);
+        }
+        if (wrong != NULL) { /* a node that is one already can do without */
+            pk_log(PK_LOG_WARN, "join-refused", "node", s->self.name, "by", o->join,
+                   "why", wrong, NULL);
         }
     } else if (fresh) {
         s->self.cluster = *n == 1 ? pk_random() : pk_members_digest(members, *n);
@@ -598,7 +610,8 @@ static void free_server(struct pk_server *s)
 
 int pk_server_run(const struct pk_server_options *o)
 {
-    struct pk_server *s = pk_door_resize(NULL, sizeof *s);
+    static struct pk_server *s; /* static: what a failed start leaves is no leak */
+    s = pk_door_resize(NULL, sizeof *s);
     memset(s, 0, sizeof *s);
     s->options = *o;
     if (s->options.connections == 0) {

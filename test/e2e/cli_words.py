@@ -10,7 +10,7 @@ from tap import check, contains, equal, main, test
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 VERBS = ("run", "acquire", "extend", "release", "elect", "ls", "show", "watch", "break",
-         "fence", "version")
+         "fence", "serve", "dev", "cluster", "version")
 TOKEN_MAX = 2**53 - 1
 
 # Words that are wrong, and a part of the one line that says so.
@@ -166,7 +166,8 @@ def documents__name_every_verb_and_option(t):
     completion = read("packaging/picket.bash")
     for verb in VERBS:
         check(re.search(rf"^\.Ss {verb}\b", page, re.MULTILINE), f"no section {verb}")
-        check(re.search(rf"verbs='.*\b{verb}\b", completion), f"{verb} is not completed")
+        check(re.search(rf"verbs\+?='.*\b{verb}\b", completion),
+              f"{verb} is not completed")
         for option in re.findall(r"^  .{4}--([a-z-]+)", ok(t.picket(verb, "--help")),
                                  re.MULTILINE):
             check(re.search(rf"^\.(It|Op) Fl .*-{option}\b", page, re.MULTILINE),
@@ -193,11 +194,13 @@ def completion__knows_verbs_options_and_locks(t):
         try picket run --kill
         try picket fence claim r -o j
         try picket fence c
+        try picket cluster re
     """
     done = subprocess.run(["bash", "-c", script], env=t.env, text=True, check=True,
                           stdout=subprocess.PIPE)
     equal(done.stdout.splitlines(), ["run|release|", r"a\ lock|another|", r"a\ lock|",
-                                     "--kill-after|", "json|", "claim|check|"])
+                                     "--kill-after|", "json|", "claim|check|",
+                                     "remove|restore|"])
 
 
 @test

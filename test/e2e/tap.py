@@ -37,6 +37,14 @@ class Failed(Exception):
     """A check that did not hold."""
 
 
+class Skipped(Exception):
+    """This can't be tested here."""
+
+
+def skip(why):
+    raise Skipped(why)
+
+
 def check(condition, message="not true"):
     if not condition:
         raise Failed(message)
@@ -182,6 +190,8 @@ def _run(function, timeout):
         signal.alarm(timeout)
         function(World(folder))
         return None
+    except Skipped:
+        raise
     except Failed as e:
         line = traceback.extract_tb(e.__traceback__)
         own = [f for f in line if f.filename != __file__]
@@ -206,9 +216,13 @@ def main():
     failed = 0
     print(f"1..{len(chosen)}")
     for number, (function, timeout) in enumerate(chosen, 1):
-        why = _run(function, timeout)
+        why, reason = None, ""
+        try:
+            why = _run(function, timeout)
+        except Skipped as e:
+            reason = f" # SKIP {e}"
         for line in (why or "").splitlines():
             print(f"# {line}")
         failed += why is not None
-        print(f"{'not ok' if why else 'ok'} {number} - {function.__name__}")
+        print(f"{'not ok' if why else 'ok'} {number} - {function.__name__}{reason}")
     sys.exit(1 if failed or not chosen else 0)

@@ -327,3 +327,85 @@ TEST(raft_guard__g4_can_be_switched_off)
     CHECK_U64(entries_after(".c"), 2);
     finish();
 }
+
+/* ---- G5 ---- */
+
+TEST(raft_guard__g5_drops_votes_after_the_election)
+{
+    const unsigned short states[] = {RAFT_FOLLOWER, RAFT_LEADER, RAFT_UNAVAILABLE};
+    guard((struct pk_guard_switches){0});
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE_RESULT};
+    for (unsigned i = 0; i < 3; i++) {
+        w.raft.state = states[i];
+        w.receive(&w.io, &m);
+        CHECK_U64(w.received, 0);
+        CHECK_U64(pk_guard_counts(w.guard).g5, i + 1);
+    }
+    finish();
+}
+
+TEST(raft_guard__g5_leaves_the_rest_alone)
+{
+    guard((struct pk_guard_switches){0});
+    struct raft_message vote = {.type = RAFT_REQUEST_VOTE_RESULT};
+    w.raft.state = RAFT_CANDIDATE;
+    w.receive(&w.io, &vote);
+    CHECK_U64(w.received, 1);
+    struct raft_message request = {.type = RAFT_REQUEST_VOTE};
+    w.raft.state = RAFT_FOLLOWER;
+    w.receive(&w.io, &request);
+    CHECK_U64(w.received, 2);
+    CHECK_U64(pk_guard_counts(w.guard).g5, 0);
+    finish();
+}
+
+TEST(raft_guard__g5_can_be_switched_off)
+{
+    guard((struct pk_guard_switches){.no_g5 = true});
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE_RESULT};
+    w.raft.state = RAFT_FOLLOWER;
+    w.receive(&w.io, &m);
+    CHECK_U64(w.received, 1);
+    finish();
+}
+
+/* ---- G6 ---- */
+
+/* The term in the answer to a pre-vote, of a node that is in term 4. */
+static raft_term term_sent(raft_term term, bool granted)
+{
+    struct raft_io_send req;
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE_RESULT};
+    m.request_vote_result.term = term;
+    m.request_vote_result.vote_granted = granted;
+    m.request_vote_result.pre_vote = true;
+    w.raft.current_term = 4;
+    CHECK_U64(w.io.send(&w.io, &req, &m, NULL), 0);
+    CHECK(w.message.request_vote_result.vote_granted == granted);
+    return w.message.request_vote_result.term;
+}
+
+TEST(raft_guard__g6_tells_who_is_refused_the_term)
+{
+    guard((struct pk_guard_switches){0});
+    CHECK_U64(term_sent(3, false), 4);
+    CHECK_U64(pk_guard_counts(w.guard).g6, 1);
+    finish();
+}
+
+TEST(raft_guard__g6_leaves_other_answers_alone)
+{
+    guard((struct pk_guard_switches){0});
+    CHECK_U64(term_sent(5, false), 5);
+    CHECK_U64(term_sent(4, false), 4);
+    CHECK_U64(term_sent(5, true), 5);
+    CHECK_U64(pk_guard_counts(w.guard).g6, 0);
+    finish();
+}
+
+TEST(raft_guard__g6_can_be_switched_off)
+{
+    guard((struct pk_guard_switches){.no_g6 = true});
+    CHECK_U64(term_sent(3, false), 3);
+    finish();
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/cluster.h"
+#include "cli/errors.h"
+#include "cli/output.h"
+#include "core/door.h"
+#include "core/limits.h"
+#include "host/clock.h"
+
+enum { HANDOVER_MS = 10000, PAIRS_MAX = 15 };
+
+struct settings {
+    struct pk_common common;
+    bool force, yes;
+    const struct pk_words *words;
+};
+
+struct action {
+    const char *name;
+    int words_min, words_max;
+    const char *wants; /* its words, for complaints */
+    int (*act)(struct pk_cluster *c, const struct settings *s);
+};
+
+static const struct pk_option own[] = {
+    {PK_OPTION_FLAG, 0, "force", NULL, "backup: replace FILE if it is there",
+     offsetof(struct settings, force), 0, 0},
+    {PK_OPTION_FLAG, 0, "yes", NULL, "restore: yes, end all leases",
+     offsetof(struct settings, yes), 0, 0},
+    {0},
+};
+
+static const struct pk_option_group groups[] = {
+    {own, 0},
+    {pk_options_output, offsetof(struct settings, common)},
+    {pk_options_common, offsetof(struct settings, common)},
+    {0},
+};
+
+static int show_status(struct pk_cluster *c, const struct settings *s)
+{
+    return pk_cluster_status(c, s->common.json);
+}
+
+static int back_up(struct pk_cluster *c, const struct settings *s)
+{
+    return pk_cluster_backup(c, s->words->at[1], s->force);
+}
+
+static int restore(struct pk_cluster *c, const struct settings *s)
+{
+    return pk_cluster_restore(c, s->words->at[1], s->yes);
+}
+
+/* ---- who belongs to it ---- */
+
+static int change(struct pk_cluster *c, const char *name, const char *const *words,
+                  size_t n)
+{
+    struct pk_cluster_answer a;
+    enum pk_cluster_got got = pk_cluster_ask_words(c, words, n, PK_CLUSTER_CHANGE_MS, &a);
+    return got == PK_CLUSTER_OK ? 0 : pk_cluster_fail(c, name, got, &a);
+}
+
+/* A second time is answered OK. */
+static int add(struct pk_cluster *c, const struct settings *s)
+{
+    const char *word = s->words->at[1];
+    const char *equals = strchr(word, '=');
+    char name[PK_CLUSTER_TEXT_MAX];
+    if (equals == NULL || equals == word || (size_t)(equals - word) >= sizeof name) {
+        return pk_errors_fail("cluster: add: \"%s\" is not NAME=HOST:PORT, where PORT is "
+                              "that of the node's --raft",
+                              word);
+    }
+    (void)snprintf(name, sizeof name, "%.*s", (int)(equals - word), word);
+    const char *const words[] = {"CLUSTER", "ADD", name, equals + 1};
+    int code = change(c, "add", words, 4);
+    if (code == 0) {
+        pk_errors_remark("%s gets the log, but has no vote; 'picket cluster promote %s' "
+                         "gives it one",
+                         name, name);
+    }
+    return code;
+}
+
+/* A second time is answered OK. */
+static int promote(struct pk_cluster *c, const struct settings *s)
+{
+    const char *name = s->words->at[1];
+    const char *const words[] = {"CLUSTER", "PROMOTE", name};
+    int code = change(c, "promote", words, 3);
+    if (code == 0) {
+        pk_errors_remark("%s has a vote now", name);
+    }
+    return code;
+}
+
+/* A second time it is not there any more, which is what was wanted. */
+static int remove_node(struct pk_cluster *c, const struct settings *s)
+{
+    const char *name = s->words->at[1];
+    const char *const words[] = {"CLUSTER", "REMOVE", name};
+    struct pk_cluster_answer a;
+    enum pk_cluster_got got = pk_cluster_ask_words(c, words, 3, PK_CLUSTER_CHANGE_MS, &a);
+    bool gone =
+        got == PK_CLUSTER_REFUSED && a.repeated && strcmp(a.code, "NOTFOUND") == 0;
+    if (got != PK_CLUSTER_OK && !gone) {
+        return pk_cluster_fail(c, "remove", got, &a);
+    }
+    pk_errors_remark("%s is removed for good: stop it and delete its data; its name must "
+                     "not be used again",
+                     name);
+    return 0;
+}
+
+/* ---- who leads ---- */
+
+/* Waits until somebody serves who isn't `before`; `to` may be NULL: whoever it is. */
+static int await_leader(struct pk_cluster *c, const char *before, const char *to,
+                        struct pk_cluster_view *v)
+{
+    uint64_t began = pk_clock_ms();
+    do {
+        pk_cluster_pause();
+        pk_cluster_look(c, v);
+    } while ((v->leader[0] == '\0' || strcmp(v->leader, before) == 0) &&
+             pk_clock_ms() - began < HANDOVER_MS);
+    const char *leader = v->leader[0] != '\0' ? v->leader : "nobody";
+    bool moved = v->leader[0] != '\0' && strcmp(leader, before) != 0;
+    if (!moved || (to != NULL && strcmp(leader, to) != 0)) {
+        return pk_errors_fail("cluster: transfer: %s leads; see 'picket cluster status' "
+                              "for what %s is up to",
+                              leader, to != NULL ? to : "each node");
+    }
+    pk_errors_remark("%s leads", leader);
+    return 0;
+}
+
+/* Asked once, and then looked at: a second time could go one node further. */
+static int hand_over(struct pk_cluster *c, const char *to, struct pk_cluster_view *v)
+{
+    struct pk_cluster_answer a;
+    struct pk_resp_out request = {0};
+    pk_cluster_look(c, v);
+    if (v->leader[0] == '\0') {
+        return pk_errors_fail("cluster: transfer: nobody leads %s at the moment%s%s",
+                              c->url, v->answered ? "" : ": ", v->answered ? "" : v->why);
+    }
+    if (to != NULL && strcmp(v->leader, to) == 0) {
+        pk_errors_remark("%s leads already", to);
+        return 0;
+    }
+    char before[sizeof v->leader];
+    memcpy(before, v->leader, sizeof before);
+    pk_resp_array(&request, to == NULL ? 2 : 3);
+    pk_resp_text(&request, "CLUSTER");
+    pk_resp_text(&request, "TRANSFER");
+    if (to != NULL) {
+        pk_resp_text(&request, to);
+    }
+    enum pk_cluster_got got = pk_cluster_ask(c, &request, PK_CLUSTER_ANSWER_MS, true, &a);
+    pk_resp_free(&request);
+    if (got != PK_CLUSTER_OK && got != PK_CLUSTER_UNKNOWN) {
+        return pk_cluster_fail(c, "transfer", got, &a);
+    }
+    return await_leader(c, before, to, v);
+}
+
+static int transfer(struct pk_cluster *c, const struct settings *s)
+{
+    struct pk_cluster_view *v = pk_door_resize(NULL, sizeof *v);
+    int code = hand_over(c, s->words->at[1], v);
+    pk_door_resize(v, 0);
+    return code;
+}
+
+/* ---- limits ---- */
+
+static const char *limit_text(struct pk_bytes name)
+{
+#define X(limit, initial, ceiling, text)                                                 \
+    if (pk_resp_is(name, #limit)) {                                                      \
+        return text;                                                                     \
+    }
+    PK_LIMITS(X)
+#undef X
+    return "";
+}
+
+static int show_limits(struct pk_cluster *c, const struct settings *s)
+{
+    static const char *const words[] = {"CLUSTER", "LIMITS"};
+    struct pk_cluster_answer a;
+    enum pk_cluster_got got = pk_cluster_ask_words(c, words, 2, PK_CLUSTER_ANSWER_MS, &a);
+    if (got != PK_CLUSTER_OK) {
+        return pk_cluster_fail(c, "limits", got, &a);
+    }
+    struct pk_resp_cursor cursor = {.rest = a.value};
+    struct pk_table t = {.columns = 3};
+    struct pk_json j = {0};
+    uint32_t left = pk_resp_next(&cursor).n / 2; /* RESP2 has maps as arrays */
+    if (s->common.json) {
+        pk_json_object(&j, NULL);
+    }
+    for (; left > 0 && !cursor.bad; left--) {
+        char name[32];
+        struct pk_bytes key = pk_resp_next(&cursor).bytes;
+        uint64_t value = (uint64_t)pk_resp_next(&cursor).number;
+        (void)snprintf(name, sizeof name, "%.*s", (int)key.len, key.data);
+        if (s->common.json) {
+            pk_json_number(&j, name, value);
+        } else {
+            pk_table_add(&t, "%s", name);
+            pk_table_add(&t, "%" PRIu64, value);
+            pk_table_add(&t, "%s", limit_text(key));
+        }
+    }
+    if (s->common.json) {
+        pk_json_end_object(&j);
+    }
+    pk_table_print(&t);
+    return 0;
+}
+
+/* A second time sets the same values. */
+static int configure(struct pk_cluster *c, const struct settings *s)
+{
+    struct pk_cluster_answer a;
+    struct pk_resp_out request = {0};
+    int pairs = s->words->count - 1;
+    pk_resp_array(&request, 2 + 2 * (size_t)pairs);
+    pk_resp_text(&request, "CLUSTER");
+    pk_resp_text(&request, "CONFIGURE");
+    for (int i = 1; i <= pairs; i++) {
+        const char *word = s->words->at[i];
+        const char *equals = strchr(word, '=');
+        if (equals == NULL) {
+            pk_resp_free(&request);
+            return pk_errors_fail("cluster: configure: \"%s\" is not NAME=VALUE; "
+                                  "'picket cluster limits' shows what there is",
+                                  word);
+        }
+        pk_resp_bulk(&request, pk_bytes(word, (size_t)(equals - word)));
+        pk_resp_text(&request, equals + 1);
+    }
+    enum pk_cluster_got got =
+        pk_cluster_ask(c, &request, PK_CLUSTER_CHANGE_MS, false, &a);
+    pk_resp_free(&request);
+    return got == PK_CLUSTER_OK ? 0 : pk_cluster_fail(c, "configure", got, &a);
+}
+
+/* ---- the verb ---- */
+
+static const struct action actions[] = {
+    {"status", 0, 0, "no words", show_status},
+    {"add", 1, 1, "one word, NAME=HOST:PORT", add},
+    {"promote", 1, 1, "one word, the node's NAME", promote},
+    {"remove", 1, 1, "one word, the node's NAME", remove_node},
+    {"transfer", 0, 1, "at most one word, the node's NAME", transfer},
+    {"backup", 1, 1, "one word, the FILE to write (- for standard output)", back_up},
+    {"restore", 1, 1, "one word, the FILE to read (- for standard input)", restore},
+    {"limits", 0, 0, "no words", show_limits},
+    {"configure", 1, PAIRS_MAX, "words of NAME=VALUE; see 'picket cluster limits'",
+     configure},
+};
+
+static const struct action *find_action(const char *name)
+{
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        if (strcmp(actions[i].name, name) == 0) {
+            return &actions[i];
+        }
+    }
+    return NULL;
+}
+
+/* What the words and options are wrong about together; 0: nothing. */
+static int check_words(const struct settings *s, const struct action *a)
+{
+    int n = s->words->count - 1;
+    if (a == NULL) {
+        return pk_errors_fail("cluster: \"%s\" is none of status, add, promote, remove, "
+                              "transfer, backup, restore, limits and configure",
+                              s->words->at[0]);
+    }
+    if (n < a->words_min || n > a->words_max) {
+        return pk_errors_fail("cluster: %s takes %s", a->name, a->wants);
+    }
+    if (s->force && a->act != back_up) {
+        return pk_errors_fail("cluster: --force is for backup, not for %s", a->name);
+    }
+    if (s->yes && a->act != restore) {
+        return pk_errors_fail("cluster: --yes is for restore, not for %s", a->name);
+    }
+    if (s->common.json && a->act != show_status && a->act != show_limits) {
+        return pk_errors_fail("cluster: -o json is for status and limits, not for %s",
+                              a->name);
+    }
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct pk_words words;
+    struct pk_cluster c;
+    struct settings s = {.words = &words};
+    int code = pk_options_parse(&pk_cli_cluster, argc, argv, &s, &words);
+    if (code >= 0) {
+        return code;
+    }
+    const struct action *action = find_action(words.at[0]);
+    code = check_words(&s, action);
+    if (code == 0) {
+        code = pk_cluster_find(&s.common, &c);
+    }
+    if (code == 0) {
+        code = action->act(&c, &s);
+        pk_cluster_close(&c);
+    }
+    return code;
+}
+
+const struct pk_cli_verb pk_cli_cluster = {
+    .name = "cluster",
+    .brief = "look at a cluster's nodes, change them, back it up",
+    .usage = "status [-o json]\n"
+             "add NAME=HOST:PORT\n"
+             "promote NAME\n"
+             "remove NAME\n"
+             "transfer [NAME]\n"
+             "backup FILE|- [--force]\n"
+             "restore FILE|- --yes\n"
+             "limits [-o json]\n"
+             "configure NAME=VALUE...",
+    .about =
+        "  status     each node: its role, its state, and how many entries of the log it "
+        "is\n"
+        "             behind; nodes that don't answer are shown as unreachable\n"
+        "  add        makes room for a node, which gets the log but has no vote; PORT is "
+        "that\n"
+        "             of its --raft. 'picket serve --join' does this by itself\n"
+        "  promote    gives a node its vote, once it has caught up\n"
+        "  remove     takes a node out, for good: a node whose data is lost, too, comes "
+        "back\n"
+        "             only under a new name. A leader hands over first\n"
+        "  transfer   makes NAME the leader, or whoever is best\n"
+        "  backup     writes the whole state to FILE\n"
+        "  restore    replaces the whole state by that of FILE. All leases end, and "
+        "tokens go\n"
+        "             on above all that were ever given out\n"
+        "  limits     what bounds the state, the same on every node\n"
+        "  configure  changes limits\n"
+        "\n"
+        "Any node of --on will do: it passes on what only the leader can do. While "
+        "nobody "
+        "leads,\n"
+        "it is tried again for ten seconds.",
+    .exits = "  0    done\n"
+             "  1    status: nobody leads\n"
+             "  125  our own error, not done or not known to be done: a wrong call, no "
+             "node in\n"
+             "       reach, a refusal",
+    .examples = "  picket cluster status --on picket://10.0.0.1,10.0.0.2,10.0.0.3\n"
+                "  picket cluster backup locks-$(date +%F).backup\n"
+                "  picket cluster remove n2 && ssh n2 picket serve --name n4 --join "
+                "10.0.0.1:7420 "
+                "...\n"
+                "  picket cluster configure lock_waiters=50000",
+    .words = "what to do (status, add, promote, remove, transfer, backup, restore ...)",
+    .words_min = 1,
+    .words_max = PK_WORDS_MAX,
+    .groups = groups,
+    .common = offsetof(struct settings, common),
+    .run = run,
+};

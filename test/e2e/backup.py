@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: MIT
+"""Backup and restore, a full disk, and a damaged log."""
+import contextlib
+import json
+import os
+import subprocess
+
+from cluster import Cluster, ServerError
+from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
+
+LONG_MS = 3600000
+LEAP = 2**32
+BIG = 60000  # bytes of a value, just below the limit
+
+
+def refusal(c, *words):
+    """The error that must come."""
+    try:
+        reply = c.ask(*words)
+    except ServerError as e:
+        return e
+    raise Failed(f"{words} was answered: {reply}")
+
+
+def hold(c, name):
+    lease = c.ask("LEASE", "OPEN", LONG_MS)["lease"]
+    return lease, c.ask("LOCK", "ACQUIRE", lease, name)["token"]
+
+
+def grant(t, url, name):
+    done = t.picket("acquire", "-o", "json", name, "--on", url)
+    equal((done.returncode, done.stderr), (0, ""))
+    return json.loads(done.stdout)["token"]
+
+
+def ok(done):
+    equal((done.args[1:], done.returncode), (done.args[1:], 0))
+    return done
+
+
+def ended(c):
+    """True once the other side has closed the connection."""
+    try:
+        c.socket.settimeout(10)
+        while c.socket.recv(65536):
+            pass
+        return True
+    except ConnectionError:
+        return True
+
+
+@test(timeout=60)
+def restore__ends_all_leases_and_raises_all_tokens(t):
+    with Cluster(t.program, t.path("c"), 3) as cluster:
+        url, leader = cluster.url, cluster.leader()
+        cli = lambda *w: t.picket("cluster", *w, "--on", url)
+        with leader.connect() as holder, leader.connect() as later, \
+                leader.connect() as watcher:
+            lease, first = hold(holder, "old")
+            for i in range(20):
+                holder.ask("FENCE", "SET", f"fence/{i}", first, chr(ord("a") + i) * BIG)
+            said = ok(cli("backup", t.path("b"))).stderr
+            contains(said, " bytes in ")
+            check(os.path.getsize(t.path("b")) > 2 * 512 * 1024, "fits into one piece")
+
+            # Life goes on, and all of it will be undone, but for the tokens.
+            holder.ask("FENCE", "SET", "fence/0", first, "newer")
+            late, _ = hold(later, "late")
+            job = t.start("run", "--on", url, "--ttl", "30s", "job", "--", "sleep", "99")
+            wait_until(lambda: t.picket("show", "-q", "job", "--on", url).returncode == 0)
+            tokens = [first] + [grant(t, url, f"l{i}") for i in range(5)]
+            watcher.ask("LOCK", "WATCH")
+            equal(ok(cli("restore", t.path("b"), "--yes")).stdout, "")
+
+            event = holder.push()
+            equal(event[:2], ["event", "lease-ended"])
+            equal((event[2]["lease"], event[2]["end"]), (lease, "restored"))
+            check(ended(later), "the holder of a later lease was not told")
+            wait_until(lambda: watcher.push()[1] == "gap", what="the watcher's gap")
+            equal(job.wait(20), 123)
+            with cluster.leader().connect() as c:
+                # A new lease is nobody's old one, which would be renewed by two.
+                new, _ = hold(c, "mine")
+                check(new not in (lease, late), f"lease {new} is there again")
+                for old in (lease, late):
+                    equal(refusal(c, "LEASE", "RENEW", old).code, "LOST")
+                    with contextlib.suppress(ServerError):
+                        c.ask("LEASE", "CLOSE", old)
+                rows = c.ask("LOCK", "LIST")["rows"]
+                equal([r["name"] for r in rows], ["mine"])
+                equal(c.ask("FENCE", "GET", "fence/0")["value"], "a" * BIG)
+            token = grant(t, url, "old")
+            check(token > max(tokens) + LEAP // 2, f"token {token} after {max(tokens)}")
+
+        # Once more, through a follower: tokens leap again.
+        follower = cluster.followers()[0]
+        ok(t.picket("cluster", "backup", t.path("b2"), "--on", follower.url))
+        with open(t.path("b2"), "rb") as f:
+            ok(t.picket("cluster", "restore", "-", "--yes", "-q", "--on", follower.url,
+                        stdin=f))
+        again = grant(t, url, "old")
+        check(again > token + LEAP // 2, f"token {again} after {token}")
+        # And what was restored survives the loss of a node, like everything else.
+        cluster.leader().kill()
+        check(grant(t, url, "new") > again, "tokens don't grow")
+
+
+@test
+def restore__works_in_a_new_cluster(t):
+    with Cluster(t.program, t.path("a"), 1) as old:
+        token = grant(t, old.url, "db")
+        ok(t.picket("fence", "put", "r", "--token", token, "kept", "--on", old.url))
+        ok(t.picket("cluster", "configure", "leases=77", "--on", old.url))
+        done = ok(t.picket("cluster", "backup", "-", "--on", old.url, text=False))
+        late = grant(t, old.url, "after the backup")
+    with open(t.path("b"), "wb") as f:
+        f.write(done.stdout)
+    with Cluster(t.program, t.path("b.d"), 1) as new:
+        ok(t.picket("cluster", "restore", t.path("b"), "--yes", "--on", new.url))
+        check(grant(t, new.url, "db") > late, "a token was given out twice")
+        equal(ok(t.picket("fence", "get", "r", "--on", new.url)).stdout, "kept")
+        limits = ok(t.picket("cluster", "limits", "-o", "json", "--on", new.url)).stdout
+        equal(json.loads(limits)["leases"], 77)
+
+
+@test
+def damaged_backup__is_refused_and_changes_nothing(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        url, n1 = cluster.url, cluster.nodes[0]
+        with n1.connect() as c:
+            lease, token = hold(c, "db")
+            ok(t.picket("cluster", "backup", t.path("good"), "--on", url))
+            with open(t.path("good"), "rb") as f:
+                good = f.read()
+
+            def flipped(at):
+                return good[:at] + bytes([good[at] ^ 0x20]) + good[at + 1:]
+            bad = [b"", b"PKBK", good[:-1], good + b"\0", good * 2, b"x" * 1000]
+            bad += [flipped(at) for at in range(0, len(good), 7)]
+            for data in bad:
+                with open(t.path("bad"), "wb") as f:
+                    f.write(data)
+                done = t.picket("cluster", "restore", t.path("bad"), "--yes", "--on", url)
+                equal((done.returncode, done.stderr.count("\n")), (125, 1))
+                contains(done.stderr, "nothing was changed")
+            # The server does not trust the command line to have looked.
+            for data in bad[:8]:
+                c.ask("CLUSTER", "RESTORE", 0, data)
+                equal(refusal(c, "CLUSTER", "ADOPT").code, "BADARG")
+            c.ask("CLUSTER", "RESTORE", 0, good[:10])
+            equal(refusal(c, "CLUSTER", "RESTORE", 11, good[11:]).code, "BADARG")
+            equal(refusal(c, "CLUSTER", "RESTORE", "x", good).code, "ERR")
+            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
+            c.ask("LOCK", "RELEASE", lease, "db", token)
+            equal(hold(c, "db")[1], token + 1)
+
+
+@test
+def files__are_treated_with_care(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        cli = lambda *w: t.picket("cluster", *w, "--on", cluster.url)
+        t.write("there", "precious")
+        done = cli("backup", t.path("there"))
+        equal(done.returncode, 125)
+        contains(done.stderr, "--force")
+        equal(t.read("there"), "precious")
+        ok(cli("backup", t.path("there"), "--force"))
+        check(open(t.path("there"), "rb").read(4) == b"PKBK", "not replaced")
+        equal(os.stat(t.path("there")).st_mode & 0o777, 0o600)
+        for words, part in ((("backup", t.path("no/such")), "No such file"),
+                            (("restore", t.path("no/such"), "--yes"), "No such file"),
+                            (("restore", t.path("there")), "--yes")):
+            done = cli(*words)
+            equal((words, done.returncode, done.stderr.count("\n")), (words, 125, 1))
+            contains(done.stderr, part)
+        equal([f for f in os.listdir(t.dir) if f.endswith(".tmp")], [])
+
+
+# ---- the disk ----
+
+class Disk:
+    """A small file system, which only we and what we start can see."""
+
+    def __init__(self, path, megabytes):
+        os.mkdir(path)
+        self.path = path
+        self.filler = os.path.join(path, "filler")
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m",
+                               "picket-test", path], check=False, capture_output=True)
+        if done.returncode != 0:
+            skip("mounting a small file system is not permitted here")
+
+    def fill(self):
+        with open(self.filler, "wb", buffering=0) as f, contextlib.suppress(OSError):
+            while True:
+                f.write(b"x" * 65536)
+
+    def free(self):
+        os.unlink(self.filler)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", "-l", self.path], check=False)
+
+
+@test(timeout=60)
+def full_disk__refuses_and_recovers(t):
+    with Disk(t.path("disk"), 48) as disk, \
+            Cluster(t.program, t.path("disk/c"), 1) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect(timeout=20) as c:
+            lease, token = hold(c, "db")
+            disk.fill()
+            # The log has some room set aside; use it up.
+            written = {}
+
+            def write(i):
+                try:
+                    value = f"{i} " + "v" * BIG
+                    c.ask("FENCE", "SET", f"r{i % 10}", token, value, "REQUEST", i + 1)
+                    written[f"r{i % 10}"] = value
+                    return None
+                except ServerError as e:
+                    return e
+            error = next(filter(None, map(write, range(2000))), None)
+            check(error is not None, "120 MB went onto a disk of 48 MB")
+            equal(str(error).partition(":")[0],
+                  "NOSPACE the disk is full; nothing was changed")
+            for i in range(2000, 2020):
+                equal(write(i).code, "NOSPACE")
+            equal(refusal(c, "LOCK", "RELEASE", lease, "db", token).code, "NOSPACE")
+            equal(c.ask("PING"), "PONG")
+            check(n1.alive(), "the node has ended")
+
+            disk.free()
+            wait_until(lambda: write(5000) is None, what="recovery")
+            for name, value in written.items():
+                equal(c.ask("FENCE", "GET", name)["value"], value)
+            check(hold(c, "other")[1] > token, "tokens don't grow")
+        # What was acknowledged is on the disk, and the node can start from it.
+        n1.restart()
+        with cluster.leader().connect() as c:
+            for name, value in written.items():
+                equal(c.ask("FENCE", "GET", name)["value"], value)
+            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
+
+
+@test
+def damaged_log__refuses_to_start_and_says_what_to_do(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            lease, _ = hold(c, "db")
+            for i in range(20):
+                c.ask("LOCK", "ACQUIRE", lease, f"l{i}")
+        equal(n1.terminate(), 0)
+        raft = os.path.join(n1.data, "raft")
+        path = max((os.path.join(raft, f) for f in os.listdir(raft)
+                    if f.startswith("0000")), key=os.path.getsize)
+        with open(path, "rb") as f:
+            good = f.read()
+        for bad in (good[:len(good) // 2] + b"\xff" + good[len(good) // 2 + 1:],
+                    good[:-1] + bytes([good[-1] ^ 1]), good[:200], b"\0" * len(good)):
+            with open(path, "wb") as f:
+                f.write(bad)
+            os.truncate(n1.log, 0)
+            n1.start()
+            equal(n1.process.wait(20), 125)
+            said = n1.words()
+            equal(said.count("\n"), 1)
+            contains(said, os.path.basename(path))
+            contains(said, "remove this node from the cluster")
+            contains(said, "under a new name")
+        with open(path, "wb") as f:
+            f.write(good)
+        n1.start()
+        with cluster.leader().connect() as c:
+            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
+        check(alive(n1.pid), "gone")
+
+
+main()

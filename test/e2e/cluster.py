@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: MIT
+"""Real nodes for tests: `picket serve` processes on free ports of 127.0.0.1.
+
+    from cluster import Cluster
+
+    with Cluster(t.program, t.path("cluster"), 3) as c:
+        t.picket("acquire", "--on", c.url, "db")
+        c.leader().kill()               # as kill -9 does; .stop() and .cont() freeze it
+        c.leader()                      # waits until another one serves
+        c.nodes[0].start()              # again, with the data it had
+
+`start` gives the whole cluster once a leader serves. `Connection` talks RESP3 to one
+node: `c.leader().ask("LOCK", "SHOW", "db")`; a plain `Connection(port)` talks RESP2 and
+lets the node relay. Nothing here outlives the `with`.
+"""
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+
+READY_S = 20
+# Below the ports that the kernel gives to outgoing connections, so that a node which is
+# down for a moment finds its port free when it comes back.
+PORTS = range(18000, 32000)
+
+
+class NotReady(Exception):
+    """The nodes did not get as far as they should have."""
+
+
+class ServerError(Exception):
+    """An error reply; its text begins with the code."""
+
+    @property
+    def code(self):
+        return str(self).partition(" ")[0]
+
+
+def free_ports(n):
+    """`n` ports of 127.0.0.1 on which nobody listens."""
+    with contextlib.ExitStack() as held:
+        ports = []
+        while len(ports) < n:
+            s = held.enter_context(socket.socket())
+            port = random.choice(PORTS)
+            with contextlib.suppress(OSError):
+                s.bind(("127.0.0.1", port))
+                ports.append(port)
+        return ports
+
+
+def fields(reply):
+    """The map that RESP2 sends as a flat list."""
+    return dict(zip(reply[::2], reply[1::2]))
+
+
+class Connection:
+    """One connection. Replies come as Python values; pushes gather in .pushes."""
+
+    def __init__(self, port, host="127.0.0.1", timeout=5):
+        self.socket = socket.create_connection((host, port), timeout)
+        self.file = self.socket.makefile("rb")
+        self.pushes = []
+
+    def send(self, *words):
+        parts = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+        out = b"*%d\r\n" % len(parts)
+        self.socket.sendall(out + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts))
+
+    def ask(self, *words):
+        """Sends one request and returns its reply; raises ServerError for an error."""
+        self.send(*words)
+        return self.reply()
+
+    def reply(self):
+        """The next reply; pushes before it are put aside."""
+        while True:
+            kind, value = self._value()
+            if kind == b">":
+                self.pushes.append(value)
+            elif isinstance(value, ServerError):
+                raise value
+            else:
+                return value
+
+    def push(self):
+        """The next push, which may have come already."""
+        while not self.pushes:
+            kind, value = self._value()
+            if kind != b">":
+                raise NotReady(f"a reply where a push was expected: {value!r}")
+            self.pushes.append(value)
+        return self.pushes.pop(0)
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _line(self):
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("the connection ended")
+        return line[:1], line[1:-2]
+
+    def _value(self):
+        kind, text = self._line()
+        if kind in b"+:-,(#_":
+            return kind, self._scalar(kind, text)
+        if kind in b"$=":
+            n = int(text)
+            if n < 0:
+                return kind, None
+            data = self.file.read(n + 2)
+            if len(data) != n + 2:
+                raise ConnectionError("the connection ended")
+            return kind, data[:-2].decode("utf-8", "surrogateescape")
+        items = [self._value()[1] for _ in range(int(text) * (2 if kind == b"%" else 1))]
+        return kind, dict(zip(items[::2], items[1::2])) if kind == b"%" else items
+
+    @staticmethod
+    def _scalar(kind, text):
+        word = text.decode("utf-8", "surrogateescape")
+        if kind == b"-":
+            return ServerError(word)
+        if kind in b":(":
+            return int(word)
+        return {b"#": word == "t", b"_": None, b",": word}.get(kind, word)
+
+
+class Node:
+    """One server process and its data, which outlives the process."""
+
+    def __init__(self, cluster, name, ports, place):
+        self.cluster = cluster
+        self.name = name
+        self.port, self.raft_port, self.http_port = ports
+        self.place = list(place)  # --cluster or --join, with its value
+        self.data = os.path.join(cluster.dir, name)
+        self.log = os.path.join(cluster.dir, name + ".log")
+        self.process = None
+
+    @property
+    def url(self):
+        return f"picket://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def start(self):
+        """Starts the process; it need not serve yet when this returns."""
+        if self.alive():
+            raise NotReady(f"{self.name} is running already")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [self.cluster.program, "serve", "--name", self.name, "--data", self.data,
+                 "--listen", f"127.0.0.1:{self.port}",
+                 "--http", f"127.0.0.1:{self.http_port}",
+                 "--raft", f"127.0.0.1:{self.raft_port}", *self.place,
+                 *self.cluster.flags],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self):
+        """kill -9, and waits for the end. Fine for one that is dead or frozen."""
+        if self.alive():
+            self.process.kill()
+        if self.process is not None:
+            self.process.wait()
+
+    def terminate(self):
+        """Asks it to end in order, and returns its exit code."""
+        self.process.terminate()
+        return self.process.wait(READY_S)
+
+    def stop(self):
+        """Freezes it, as a long pause does."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def cont(self):
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+    def connect(self, timeout=5):
+        """A connection in RESP3 to this very node, which sends us on to no other."""
+        c = Connection(self.port, timeout=timeout)
+        try:
+            c.ask("HELLO", 3)
+            c.ask("CLIENT", "REDIRECT", "ON")
+        except BaseException:
+            c.close()
+            raise
+        return c
+
+    def ask(self, *words, timeout=5):
+        """One request on a connection of its own."""
+        with self.connect(timeout) as c:
+            return c.ask(*words)
+
+    def serves(self):
+        """True when it is the leader, has caught up and answers through the log."""
+        try:
+            self.ask("LOCK", "SHOW", "-", timeout=1)
+            return True
+        except (OSError, ServerError):
+            return False
+
+    def last_words(self):
+        """The end of what it logged."""
+        return self.words()[-2000:]
+
+    def words(self):
+        """All that it logged."""
+        with contextlib.suppress(FileNotFoundError), open(self.log, "rb") as f:
+            return f.read().decode("utf-8", "replace")
+        return ""
+
+    def memory(self):
+        """Bytes of memory that the process has in use."""
+        with open(f"/proc/{self.pid}/statm", encoding="ascii") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+class Cluster:
+    """`n` nodes under `folder`. `flags` are passed to each `picket serve`."""
+
+    def __init__(self, program, folder, n=1, flags=()):
+        self.program = program
+        self.dir = folder
+        self.flags = list(flags)
+        os.makedirs(folder, exist_ok=True)
+        ports = free_ports(3 * n)
+        members = ",".join(f"n{i + 1}=127.0.0.1:{ports[3 * i + 1]}" for i in range(n))
+        self.nodes = [Node(self, f"n{i + 1}", ports[3 * i:3 * i + 3],
+                           ["--cluster", members]) for i in range(n)]
+
+    @property
+    def url(self):
+        return "picket://" + ",".join(f"127.0.0.1:{n.port}" for n in self.nodes)
+
+    def node(self, name):
+        return next(n for n in self.nodes if n.name == name)
+
+    def join(self, name, through):
+        """Starts one more node, which joins through a node that is there."""
+        node = Node(self, name, free_ports(3), ["--join", f"127.0.0.1:{through.port}"])
+        self.nodes.append(node)
+        node.start()
+        return node
+
+    def start(self):
+        """Starts all nodes and waits until one of them serves. Returns the cluster."""
+        for node in self.nodes:
+            node.start()
+        self.leader()
+        return self
+
+    def leader(self, seconds=READY_S):
+        """The node that serves; waits for it."""
+        end = time.monotonic() + seconds
+        while True:
+            for node in self.nodes:
+                if node.alive() and node.serves():
+                    return node
+            if time.monotonic() > end:
+                said = "\n".join(f"--- {n.name}\n{n.last_words()}" for n in self.nodes)
+                raise NotReady(f"nobody serves after {seconds} s\n{said}")
+            time.sleep(0.02)
+
+    def followers(self):
+        leader = self.leader()
+        return [n for n in self.nodes if n is not leader and n.alive()]
+
+    def close(self):
+        for node in self.nodes:
+            node.kill()
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: MIT
+"""Clients that mean harm, or have bugs (P10): what they can take is bounded, and others
+are served meanwhile. Memory is measured, time is not."""
+import contextlib
+import os
+import random
+import resource
+import select
+import socket
+
+from cluster import Cluster, Connection, ServerError, fields
+from tap import Failed, check, contains, equal, main, test, wait_until
+
+MB = 1024 * 1024
+REQUEST_MAX = 1200 * 1024  # bytes of one request; docs of the protocol say so
+# Buffers of the kernel are not the server's memory, but allocators keep some back.
+SLACK = 24 * MB
+# In a build with the address sanitizer, what was freed shall count as free soon.
+os.environ["ASAN_OPTIONS"] = ":".join(
+    (os.environ.get("ASAN_OPTIONS", ""), "quarantine_size_mb=1",
+     "thread_local_quarantine_size_kb=64", "allocator_release_to_os_interval_ms=100"))
+
+
+def one(t, *flags):
+    return Cluster(t.program, t.path("c"), 1, flags=flags)
+
+
+def honest(node, name="honest"):
+    """Somebody who just wants a lock, and gives it back."""
+    with Connection(node.port, timeout=10) as c:
+        lease = fields(c.ask("LEASE", "OPEN", 10000))["lease"]
+        token = fields(c.ask("LOCK", "ACQUIRE", lease, name))["token"]
+        c.ask("LOCK", "RELEASE", lease, name, token)
+        c.ask("LEASE", "CLOSE", lease)
+    return token
+
+
+def dial(port):
+    return socket.create_connection(("127.0.0.1", port), 10)
+
+
+def rest_of(s):
+    """What the other side still says before it closes."""
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        while more := s.recv(65536):
+            got += more
+    return got
+
+
+def send_until_full(s, data, most):
+    """Sends `data` again and again until the other side takes no more, or `most` bytes
+    have gone out; returns how many did."""
+    s.setblocking(False)
+    sent, at = 0, 0
+    while sent < most:
+        # Taking nothing for a whole second means that it has stopped reading.
+        if not select.select([], [s], [], 1)[1]:
+            break
+        try:
+            n = s.send(data[at:])
+        except BlockingIOError:
+            continue
+        except ConnectionError:
+            break
+        sent, at = sent + n, (at + n) % len(data)
+    return sent
+
+
+@test
+def garbage__is_answered_and_the_door_closed(t):
+    rng = random.Random(7)
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        tokens = [honest(n1)]
+        for _ in range(200):
+            kind = rng.randrange(4)
+            data = rng.randbytes(rng.randrange(1, 3000))
+            if kind == 1:
+                data = b"*" + data
+            elif kind == 2:
+                data = b"*3\r\n$5\r\nLEASE\r\n$" + data
+            elif kind == 3:
+                data = b"*2\r\n$4\r\nPING\r\n$5\r\n" + data[:5] + b"\r\n" + data
+            for port in (n1.port, n1.raft_port, n1.http_port):
+                with dial(port) as s, contextlib.suppress(OSError):
+                    s.sendall(data)
+                    s.shutdown(socket.SHUT_WR)
+                    rest_of(s)
+        tokens.append(honest(n1))
+        check(tokens[0] < tokens[1], "tokens don't grow")
+        with Connection(n1.port) as c:
+            c.socket.sendall(b"*1\r\n+OK\r\n")
+            said = rest_of(c.socket)
+            check(said.startswith(b"-ERR ") and said.endswith(b"\r\n"), repr(said))
+        check(n1.alive(), "the node is gone")
+
+
+@test
+def sizes__beyond_the_limits_are_refused_before_they_cost_memory(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        honest(n1)
+        before = n1.memory()
+        for head in (b"*4201\r\n", b"*99999999999\r\n", b"*1\r\n$1300000\r\n",
+                     b"*1\r\n$99999999999999999999\r\n", b"*2\r\n$-1\r\n",
+                     b"*3\r\n$600000\r\n" + b"x" * 600000 + b"\r\n$700000\r\n",
+                     b"x" * 5000):
+            with dial(n1.port) as s:
+                with contextlib.suppress(ConnectionError):
+                    s.sendall(head)
+                said = rest_of(s)
+                check(said.startswith(b"-ERR "), f"{head[:40]}: {said!r}")
+        # A request as large as can be is read, though nothing wants it.
+        with Connection(n1.port) as c:
+            try:
+                raise Failed(str(c.ask("FROB", "y" * (REQUEST_MAX - 100))))
+            except ServerError as e:
+                equal(e.code, "ERR")
+            equal(c.ask("PING"), "PONG")
+        honest(n1)
+        check(n1.memory() - before < SLACK, f"{n1.memory() - before} bytes more")
+
+
+@test
+def requests__that_never_end_keep_nobody_from_being_served(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        honest(n1)
+        before = n1.memory()
+        with contextlib.ExitStack() as open_ones:
+            for i in range(200):
+                s = open_ones.enter_context(dial(n1.port))
+                s.sendall(b"*3\r\n$5\r\nLEASE\r\n$4\r\nOP"[:5 + i % 20])
+            for i in range(20):
+                s = open_ones.enter_context(dial(n1.port))
+                s.sendall(b"*2\r\n$4\r\nPING\r\n$1100000\r\n" + b"x" * 1000000)
+                honest(n1)
+            grown = n1.memory() - before
+            check(grown < 20 * 3 * MB + SLACK, f"{grown} bytes more")
+        wait_until(lambda: honest(n1) and n1.memory() - before < SLACK,
+                   what="the memory's return")
+
+
+@test
+def watcher__that_does_not_read_gets_a_gap(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect(timeout=20) as c, contextlib.ExitStack() as open_ones:
+            lease = c.ask("LEASE", "OPEN", 60000)["lease"]
+            token = c.ask("LOCK", "ACQUIRE", lease, "db")["token"]
+            for _ in range(10):
+                watcher = open_ones.enter_context(n1.connect(timeout=20))
+                watcher.ask("LOCK", "WATCH", "PREFIX", "d")
+            before, value, n = n1.memory(), "v" * 60000, 600
+            for i in range(n):
+                c.ask("LOCK", "VALUE", lease, "db", token, value)
+            honest(n1)
+            grown = n1.memory() - before
+            # The log is kept until the next snapshot; ten times that would be all events.
+            check(grown < n * 2 * len(value) + SLACK, f"{grown} bytes more")
+            # It reads at last: what fitted, and with the next event after that, a gap.
+            kinds = []
+
+            def gap():
+                c.ask("LOCK", "VALUE", lease, "db", token, "more")
+                watcher.ask("PING")
+                kinds.extend(push[1] for push in watcher.pushes)
+                watcher.pushes.clear()
+                return "gap" in kinds
+            wait_until(gap, what="a gap")
+            kept = kinds.index("gap")
+            check(0 < kept < n, f"{kept} of {n} events were kept")
+            equal(kinds.count("gap"), 1)
+
+
+@test
+def reader__that_never_reads_is_not_read_from(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            lease = c.ask("LEASE", "OPEN", 60000)["lease"]
+            token = c.ask("LOCK", "ACQUIRE", lease, "db", "VALUE", "v" * 60000)["token"]
+        before = n1.memory()
+        with contextlib.ExitStack() as open_ones:
+            for words in (b"LOCK SHOW db\r\n", b"INFO\r\n", b"LOCK LIST\r\n",
+                          b"FENCE CLAIM r %d\r\n" % token, b"PING\r\n"):
+                s = open_ones.enter_context(dial(n1.port))
+                sent = send_until_full(s, words * 1000, 64 * MB)
+                check(sent < 64 * MB, f"{words}: {sent} bytes were taken in")
+            honest(n1)
+            grown = n1.memory() - before
+            check(grown < 96 * MB, f"{grown} bytes more")
+        honest(n1)
+
+
+@test
+def connections__beyond_the_limit_are_told_so(t):
+    with one(t, "--connections", "20") as cluster, contextlib.ExitStack() as open_ones:
+        n1 = cluster.nodes[0]
+        first = open_ones.enter_context(Connection(n1.port))
+        equal(first.ask("PING"), "PONG")
+        inside = [first]
+        refused = 0
+        for _ in range(200):
+            c = open_ones.enter_context(Connection(n1.port))
+            ready = select.select([c.socket], [], [], 0 if len(inside) < 15 else 0.2)[0]
+            if not ready:
+                inside.append(c)
+                continue
+            said = rest_of(c.socket)
+            check(said.startswith(b"-OVERLOAD too many connections"), repr(said))
+            refused += 1
+            if refused == 100:
+                break
+        equal((len(inside), refused), (20, 100))
+        for c in inside:
+            equal(c.ask("PING"), "PONG")
+        lease = fields(first.ask("LEASE", "OPEN", 10000))["lease"]
+        first.ask("LOCK", "ACQUIRE", lease, "db")
+        inside.pop().close()
+        wait_until(lambda: _served(n1), what="room for one more")
+
+
+def _served(node):
+    try:
+        return honest(node)
+    except (ServerError, ConnectionError):
+        return None
+
+
+@test
+def idle_connections__are_cheap(t):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n = min(2000, hard - 100)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + 100), hard))
+    with one(t) as cluster, contextlib.ExitStack() as open_ones:
+        n1 = cluster.nodes[0]
+        honest(n1)
+        before = n1.memory()
+        for _ in range(n):
+            open_ones.enter_context(dial(n1.port))
+        honest(n1)
+        with Connection(n1.port) as c:
+            contains(c.ask("INFO"), f"connected_clients:{n + 1}\r\n")
+        check(n1.memory() - before < n * 4096 + SLACK, f"{n1.memory() - before} bytes")
+
+
+@test
+def floods__come_and_go(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        honest(n1)
+        before = n1.memory()
+        for _ in range(1500):
+            s = dial(n1.port)
+            s.sendall(b"*2\r\n$5\r\nLEASE\r\n")
+            s.close()
+        honest(n1)
+        with Connection(n1.port) as c:
+            wait_until(lambda: "connected_clients:1\r\n" in c.ask("INFO"))
+        check(n1.memory() - before < SLACK, f"{n1.memory() - before} bytes more")
+        equal(n1.terminate(), 0)
+
+
+main()

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""Nodes come and go while somebody holds a lock: `picket cluster`."""
+import json
+import os
+import shutil
+
+from cluster import Cluster, ServerError
+from tap import alive, check, contains, equal, main, test, wait_until
+
+
+class Site:
+    """Three nodes, a job under a lock that must live through everything, and a row of
+    tokens that must grow."""
+
+    def __init__(self, t, cluster):
+        self.t = t
+        self.cluster = cluster
+        self.url = cluster.url
+        self.tokens = []
+        self.job = t.start("run", "--on", self.url, "--ttl", "10s", "job", "--",
+                           "sleep", "1000")
+        wait_until(lambda: self.job_token() is not None, what="the job's hold")
+        self.held = self.job_token()
+        self.tokens.append(self.held)
+
+    def picket(self, *words):
+        return self.t.picket(*words, "--on", self.url)
+
+    def change(self, *words):
+        done = self.picket("cluster", *words)
+        equal((words, done.returncode, done.stdout), (words, 0, ""))
+        return done.stderr
+
+    def refused(self, *words):
+        done = self.picket("cluster", *words)
+        equal((words, done.returncode, done.stderr.count("\n")), (words, 125, 1))
+        return done.stderr
+
+    def job_token(self):
+        done = self.picket("show", "-o", "json", "job")
+        holds = json.loads(done.stdout)["holds"] if done.returncode == 0 else []
+        return holds[0]["token"] if holds else None
+
+    def status(self):
+        done = self.picket("cluster", "status", "-o", "json")
+        check(done.returncode in (0, 1), done.stderr)
+        return json.loads(done.stdout)
+
+    def node(self, name):
+        return next((n for n in self.status()["nodes"] if n["node"] == name), None)
+
+    def roles(self):
+        """Of the members; a node that was removed may still answer."""
+        return {n["node"]: n["role"] for n in self.status()["nodes"] if n["role"]}
+
+    def leader(self):
+        return wait_until(lambda: self.status()["leader"], what="a leader")
+
+    def go_on(self):
+        """The cluster gives out a higher token, and the job has never lost its lock."""
+        done = self.picket("acquire", "-o", "json", f"l{len(self.tokens)}")
+        equal((done.returncode, done.stderr), (0, ""))
+        token = json.loads(done.stdout)["token"]
+        check(token > self.tokens[-1], f"token {token} after {self.tokens}")
+        self.tokens.append(token)
+        check(alive(self.job.pid), "the job has lost its lock")
+        equal(self.job_token(), self.held)
+
+    def end(self):
+        self.job.terminate()
+        equal(self.job.wait(20), 128 + 15)
+
+
+def site(t):
+    return Cluster(t.program, t.path("c"), 3)
+
+
+@test(timeout=60)
+def nodes__come_and_go_under_a_lock(t):
+    with site(t) as cluster:
+        s = Site(t, cluster)
+        n4 = cluster.join("n4", through=cluster.followers()[0])
+        wait_until(lambda: s.node("n4") and s.node("n4")["behind"] == 0)
+        equal(s.roles(), {"n1": "voter", "n2": "voter", "n3": "voter", "n4": "standby"})
+        contains(s.change("add", f"n4=127.0.0.1:{n4.raft_port}"), "promote n4")
+        s.go_on()
+        contains(s.change("promote", "n4"), "has a vote")
+        contains(s.change("promote", "n4"), "has a vote")
+        equal(s.roles()["n4"], "voter")
+
+        contains(s.change("transfer", "n3"), "n3 leads")
+        contains(s.change("transfer", "n3"), "n3 leads already")
+        equal(s.leader(), "n3")
+        s.go_on()
+        contains(s.change("remove", "n2"), "for good")
+        equal(sorted(s.roles()), ["n1", "n3", "n4"])
+        equal(cluster.node("n2").terminate(), 0)
+        contains(s.refused("add", f"n2=127.0.0.1:{cluster.node('n2').raft_port}"),
+                 "a new name")
+        s.go_on()
+
+        contains(s.change("remove", "n3"), "for good")
+        check(s.leader() in ("n1", "n4"), "nobody took over")
+        equal(s.roles(), {"n1": "voter", "n4": "voter"})
+        cluster.node("n3").kill()
+        s.go_on()
+
+        other = {"n1": "n4", "n4": "n1"}[s.leader()]
+        contains(s.change("transfer"), f"{other} leads")
+        s.go_on()
+        contains(s.refused("remove", "n2"), "no node of that name")
+        contains(s.refused("promote", "n2"), "no node of that name")
+        contains(s.refused("transfer", "n9"), "no node of that name")
+        contains(s.refused("add", "n9=nonsense"), "HOST:PORT")
+        contains(s.refused("add", f"n1=127.0.0.1:{n4.raft_port}"), "another address")
+        s.end()
+
+
+@test(timeout=60)
+def wiped_node__comes_back_only_under_a_new_name(t):
+    with site(t) as cluster:
+        s = Site(t, cluster)
+        s.change("transfer", "n1")
+        n2, n3 = cluster.node("n2"), cluster.node("n3")
+        wait_until(lambda: s.node("n2")["behind"] == 0)
+        n2.kill()
+        equal(s.node("n2")["state"], "unreachable")
+        shutil.rmtree(n2.data)
+        n2.start()
+        wait_until(lambda: "lost its data" in n2.words() + n3.words(),
+                   what="somebody's word about the wiped node")
+        for n in (n2, n3):
+            said = [w for w in n.words().splitlines() if "lost its data" in w]
+            check(not said or "under a new name" in said[0], str(said))
+        s.go_on()
+        try:
+            check(False, str(n2.ask("LEASE", "OPEN", 1000)))
+        except ServerError as e:
+            equal(e.code, "NOLEADER")
+        n2.kill()
+
+        s.change("remove", "n2")
+        shutil.rmtree(n2.data)
+        n2.place = ["--join", f"127.0.0.1:{n3.port}"]
+        n2.start()
+        equal(n2.process.wait(20), 125)
+        contains(n2.last_words(), "under a new name")
+        check(not os.path.exists(os.path.join(n2.data, "identity")), "it is somebody")
+        s.go_on()
+
+        n5 = cluster.join("n5", through=n3)
+        wait_until(lambda: s.node("n5") and s.node("n5")["behind"] == 0)
+        s.change("promote", "n5")
+        equal(s.roles(), {"n1": "voter", "n3": "voter", "n5": "voter"})
+        # Its vote is worth one: with it the cluster survives another loss.
+        cluster.node("n1").kill()
+        check(s.leader() in ("n3", "n5"), "nobody took over")
+        s.go_on()
+        n5.restart()
+        s.go_on()
+        s.end()
+
+
+@test(timeout=60)
+def node__that_slept_through_a_change_can_lead_and_make_one(t):
+    with site(t) as cluster:
+        s = Site(t, cluster)
+        s.change("transfer", "n2")
+        n1 = cluster.node("n1")
+        n1.kill()
+        s.go_on()
+        n4 = cluster.join("n4", through=cluster.node("n2"))
+        wait_until(lambda: s.node("n4") and s.node("n4")["behind"] == 0)
+        s.change("promote", "n4")
+        s.go_on()
+        n1.start()
+        wait_until(lambda: s.node("n1")["behind"] == 0)
+        s.change("transfer", "n1")
+        s.change("remove", "n3")
+        equal(s.roles(), {"n1": "voter", "n2": "voter", "n4": "voter"})
+        s.change("transfer", n4.name)
+        s.change("add", "n6=127.0.0.1:1")
+        equal(s.roles()["n6"], "standby")
+        s.change("remove", "n6")
+        s.go_on()
+        s.end()
+
+
+@test(timeout=60)
+def status__shows_who_is_missing(t):
+    with site(t) as cluster:
+        url = cluster.url
+        leader, followers = cluster.leader(), cluster.followers()
+
+        def status(*more, on=url):
+            return t.picket("cluster", "status", *more, "--on", on)
+        # Any node of the URL leads to the others.
+        done = wait_until(lambda: (lambda d: d if " - " not in d.stdout else None)(
+            status(on=leader.url)))
+        equal(done.returncode, 0)
+        equal(len(done.stdout.splitlines()), 4)
+        equal(done.stderr, "")
+        row = next(r for r in done.stdout.splitlines() if r.startswith(leader.name))
+        equal(row.split()[1:3], ["voter", "leader"])
+
+        followers[0].kill()
+        done = status()
+        equal(done.returncode, 0)
+        contains(done.stderr, "2 of 3 voters answer; 0 more may go")
+        row = next(r for r in done.stdout.splitlines() if r.startswith(followers[0].name))
+        equal(row.split()[2], "unreachable")
+
+        leader.kill()
+        wait_until(lambda: status().returncode == 1, what="no leader")
+        contains(status().stderr, "1 of 3 voters answer, and it takes 2")
+        value = json.loads(status("-o", "json").stdout)
+        equal(value["leader"], None)
+        done = t.picket("cluster", "transfer", "--on", url)
+        equal(done.returncode, 125)
+        contains(done.stderr, "nobody leads")
+        followers[1].kill()
+        done = status()
+        equal((done.returncode, done.stdout, done.stderr.count("\n")), (125, "", 1))
+        contains(done.stderr, "no node of picket://")
+
+
+@test
+def words__that_are_wrong_cost_one_line(t):
+    for words, part in (
+            ((), "what to do"), (("frob",), "none of status, add"),
+            (("status", "x"), "no words"), (("add",), "NAME=HOST:PORT"),
+            (("add", "n4"), "NAME=HOST:PORT"), (("promote",), "NAME"),
+            (("remove",), "NAME"), (("transfer", "a", "b"), "at most one"),
+            (("backup",), "FILE"), (("restore",), "FILE"),
+            (("configure",), "NAME=VALUE"), (("configure", "leases"), "NAME=VALUE"),
+            (("status", "--force"), "is for backup"), (("status", "--yes"), "restore"),
+            (("remove", "n1", "-o", "json"), "status and limits"),
+            (("status", "--on", "local:"), "not a cluster"),
+            (("status", "--on", "picket:x"), "two slashes"),
+            (("status", "--on", "picket://h:0"), "port"),
+            (("remove", "n1", "--on", "picket://127.0.0.1:1"), "no leader that answers"),
+            (("status", "--on", "picket://127.0.0.1:1"), "refused")):
+        done = t.picket("cluster", *words, env={"PICKET_URL": "picket://127.0.0.1:1"})
+        equal((words, done.returncode, done.stdout), (words, 125, ""))
+        check(done.stderr.startswith("picket: ") and done.stderr.count("\n") == 1,
+              f"{words}: not one line: {done.stderr!r}")
+        check(part in done.stderr, f"{words}: {part!r} is not in {done.stderr!r}")
+    done = t.picket("cluster", "status", env={"PICKET_URL": ""})
+    contains(done.stderr, "which cluster?")
+
+
+main()

@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: MIT
+"""`picket serve` and `picket dev`: a node's life, its doors, and whom it serves."""
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import time
+
+from cluster import Cluster, Connection, ServerError, fields, free_ports
+from tap import Failed, alive, check, contains, equal, main, test, wait_until
+
+LONG_MS = 60000
+# What a monitor may rely on.
+METRICS = """picket_lock_acquire_wait_seconds picket_lock_hold_seconds
+picket_lock_lost_total picket_lock_acquire_failures_total picket_renewals_total
+picket_renewal_failures_total picket_fence_rejected_total picket_lease_expired_total
+picket_leases picket_locks_held picket_lock_waiters picket_last_token picket_leader
+picket_serving picket_term picket_commit_index picket_applied_index
+picket_leaderless_seconds_total picket_commit_seconds picket_batch_commands
+picket_connections picket_connections_refused_total picket_requests_total
+picket_no_space_total process_resident_memory_bytes picket_build_info""".split()
+
+
+def one(t):
+    return Cluster(t.program, t.path("c"), 1)
+
+
+def three(t):
+    return Cluster(t.program, t.path("c"), 3)
+
+
+def open_lease(c, ttl_ms=LONG_MS):
+    """Over RESP2 or RESP3."""
+    reply = c.ask("LEASE", "OPEN", ttl_ms)
+    return (reply if isinstance(reply, dict) else fields(reply))["lease"]
+
+
+def acquire(c, lease, name, *more):
+    return c.ask("LOCK", "ACQUIRE", lease, name, *more)["token"]
+
+
+def refusal(c, *words):
+    """The error that must come."""
+    try:
+        reply = c.ask(*words)
+    except ServerError as e:
+        return e
+    raise Failed(f"{words} was answered: {reply}")
+
+
+def get(node, path, method="GET", headers=None):
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=5)
+    try:
+        c.request(method, path, headers=headers or {})
+        answer = c.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        c.close()
+
+
+# ---- life ----
+
+@test
+def restart__keeps_holds_and_tokens(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            lease = open_lease(c)
+            token = acquire(c, lease, "db")
+        for end in (n1.terminate, n1.kill):
+            before = n1.words().count("event=stopped")
+            code = end()
+            check(code in (0, None), f"exit code {code}")
+            equal(n1.words().count("event=stopped") - before, 1 if code == 0 else 0)
+            n1.start()
+            cluster.leader()
+            with n1.connect() as c:
+                rows = c.ask("LOCK", "SHOW", "db")["rows"]
+                equal([r["token"] for r in rows if r["kind"] == "hold"], [1])
+                equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
+                new = acquire(c, lease, f"other-{token}")
+                check(new > token, f"token {new} after {token}")
+                token = new
+
+
+@test
+def sigterm__ends_a_blocked_wait_and_exits_0(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as holder, Connection(n1.port) as waiter:
+            acquire(holder, open_lease(holder), "db")
+            lease = open_lease(waiter)
+            waiter.send("LOCK", "ACQUIRE", lease, "db")
+            wait_until(lambda: holder.ask("LOCK", "SHOW", "db").get("waiters"))
+            equal(n1.terminate(), 0)
+            try:
+                check(False, f"the wait was answered: {waiter.reply()}")
+            except (ServerError, ConnectionError):
+                pass
+
+
+@test
+def sigterm__of_the_leader_hands_over_and_loses_no_answer(t):
+    with three(t) as cluster:
+        leader = cluster.leader()
+        with leader.connect() as c:
+            lease = open_lease(c)
+            n, names = 200, []
+            for i in range(n):
+                c.send("LOCK", "ACQUIRE", lease, f"l{i}")
+            leader.process.terminate()
+            for i in range(n):
+                try:
+                    equal(c.reply()["status"], "OK")
+                    names.append(f"l{i}")
+                except ServerError as e:
+                    check(e.code in ("NOLEADER", "UNKNOWN", "NOTLEADER"), str(e))
+                except ConnectionError:
+                    break
+        equal(leader.process.wait(20), 0)
+        contains(leader.words(), "event=draining")
+        contains(leader.words(), "drained=yes")
+        other = cluster.leader()
+        check(other is not leader, "the leader that ended leads")
+        with other.connect() as c:
+            rows = c.ask("LOCK", "LIST", "COUNT", 1000).get("rows") or []
+        held = {r["name"] for r in rows}
+        check(set(names) <= held, f"acknowledged, but gone: {set(names) - held}")
+
+
+@test(timeout=60)
+def sigterm__without_a_quorum_refuses_what_is_pending(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect(timeout=20) as c, leader.connect() as other:
+            lease = open_lease(c)
+            for n in followers:
+                n.stop()
+            for i in range(10):
+                c.send("LOCK", "ACQUIRE", lease, f"l{i}")
+
+            def pending():
+                status = other.ask("CLUSTER", "STATUS")
+                return status["last_index"] > status["commit_index"]
+            wait_until(pending)
+            leader.process.terminate()
+            codes = []
+            for _ in range(10):
+                try:
+                    raise Failed(f"answered: {c.reply()}")
+                except ServerError as e:
+                    codes.append(e.code)
+            # What is in the log may yet happen; what is not, won't.
+            equal((codes[0], set(codes) - {"UNKNOWN", "NOLEADER"}), ("UNKNOWN", set()))
+        equal(leader.process.wait(20), 0)
+        for n in followers:
+            n.cont()
+
+
+@test
+def config_file__counts_less_than_the_command_line(t):
+    port, raft = free_ports(2)
+    t.write("n.conf", f"# a remark\n\nname = from-file\nlisten = 127.0.0.1:{port}\n"
+            f"raft=127.0.0.1:{raft}\nhttp = off\nlog = json\ndata = {t.path('d')}\n")
+    p = t.start("serve", "--config", t.path("n.conf"), "--name", "mine")
+    event = json.loads(p.stderr.readline())
+    equal((event["event"], event["node"], event["clients"]),
+          ("started", "mine", f"127.0.0.1:{port}"))
+    p.terminate()
+    equal(p.wait(10), 0)
+    t.write("n.conf", "name = n1\nlisten 127.0.0.1:1\n")
+    done = t.picket("serve", "--config", t.path("n.conf"))
+    equal(done.returncode, 125)
+    contains(done.stderr, "n.conf:2: a line is NAME = VALUE")
+
+
+# ---- what is refused ----
+
+@test
+def bad_flags__cost_one_line(t):
+    taken = socket.create_server(("127.0.0.1", 0))
+    port = taken.getsockname()[1]
+    for words, part in (
+            (("--name", "no blanks"), "letters, digits"),
+            (("--name", "x" * 64), "1 to 63 bytes"),
+            (("--log", "xml"), "text or json"),
+            (("--election-ms", "1"), "50 to 60000"),
+            (("--connections", "0"), "whole number"),
+            (("--listen", "nonsense"), "HOST:PORT"),
+            (("--listen", "127.0.0.1:99999"), "65535"),
+            (("--listen", f"127.0.0.1:{port}"), "address already in use"),
+            (("--http", f"127.0.0.1:{port}"), "in use"),
+            (("--raft", f"127.0.0.1:{port}"), "in use"),
+            (("--raft", "127.0.0.1"), "HOST:PORT"),
+            (("--cluster", "n1=127.0.0.1:7,n2=127.0.0.1:8"), "1, 3 or 5"),
+            (("--cluster", "n1=127.0.0.1:7,n1=127.0.0.1:8,n3=127.0.0.1:9"), "same name"),
+            (("--cluster", "n2=127.0.0.1:7"), "no node n1 in it"),
+            (("--cluster", "127.0.0.1:7"), "NAME=HOST:PORT"),
+            (("--cluster", "n1=127.0.0.1:0"), "can't be 0"),
+            (("--join", "127.0.0.1:1", "--cluster", "n1=127.0.0.1:7"), "either"),
+            (("--join", "127.0.0.1:1"), "refused"),
+            (("--config", "no-such-file"), "no-such-file"),
+            (("--data", "no/such/parent"), "No such file"),
+            (("--frob",), "no option --frob"),
+            (("word",), "one word too many")):
+        flags = {"--listen": "127.0.0.1:0", "--http": "off", "--raft": "127.0.0.1:0",
+                 "--data": t.path(f"d{abs(hash(words))}")}
+        flags |= dict(zip(words[::2], words[1::2])) if len(words) > 1 else {}
+        given = [w for pair in flags.items() for w in pair]
+        done = t.picket("serve", *given, *(words if len(words) == 1 else ()), timeout=10)
+        equal((words, done.returncode, done.stdout), (words, 125, ""))
+        check(done.stderr.startswith("picket") and done.stderr.count("\n") == 1,
+              f"{words}: not one line: {done.stderr!r}")
+        check(part in done.stderr, f"{words}: {part!r} is not in {done.stderr!r}")
+    taken.close()
+
+
+@test
+def data_directory__of_somebody_else_is_refused(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        flags = ["--listen", "127.0.0.1:0", "--http", "off", "--raft", "127.0.0.1:0"]
+        done = t.picket("serve", *flags, "--data", n1.data)
+        equal(done.returncode, 125)
+        contains(done.stderr, f"in use by process {n1.pid}")
+        check(n1.serves(), "the node that has it is gone")
+        n1.terminate()
+        done = t.picket("serve", *flags, "--data", n1.data, "--name", "n9")
+        equal(done.returncode, 125)
+        contains(done.stderr, "belongs to node n1, not n9")
+        os.unlink(os.path.join(n1.data, "identity"))
+        done = t.picket("serve", *flags, "--data", n1.data)
+        equal(done.returncode, 125)
+        contains(done.stderr, "under a new name")
+        os.mkdir(t.path("photos"))
+        t.write("photos/cat.jpg", "")
+        done = t.picket("serve", *flags, "--data", t.path("photos"))
+        equal(done.returncode, 125)
+        contains(done.stderr, "not a Picket data directory")
+
+
+# ---- looking at it ----
+
+@test
+def http__shows_metrics_and_health(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            lease = open_lease(c)
+            acquire(c, lease, "db")
+            with contextlib.suppress(ServerError):
+                c.ask("LOCK", "TRY", open_lease(c), "db")
+        status, text = get(n1, "/metrics")
+        equal(status, 200)
+        families = {}
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                families[line.split()[2]] = line.split()[3]
+            elif not line.startswith("#"):
+                check(re.fullmatch(r"[a-z_]+(\{[^}]*\})? [0-9.e+-]+|.*\+Inf.*", line),
+                      f"not a sample: {line!r}")
+        equal([m for m in METRICS if m not in families], [])
+        for sample in ("picket_locks_held 1", "picket_last_token 1", "picket_leases 2",
+                       'picket_lock_acquire_failures_total{reason="busy"} 1',
+                       "picket_serving 1"):
+            check(f"\n{sample}\n" in text, f"{sample} is not in the metrics")
+        equal(get(n1, "/healthz"), (200, "ok\n"))
+        equal(get(n1, "/readyz")[0], 200)
+        contains(get(n1, "/")[1], "n1")
+        equal(get(n1, "/no-such-page")[0], 404)
+        equal(get(n1, "/metrics", "POST")[0], 405)
+        equal(get(n1, "/metrics", headers={"Origin": "http://evil.example"})[0], 403)
+
+
+@test
+def readyz__says_no_without_a_leader(t):
+    cluster = three(t)
+    n1 = cluster.nodes[0]
+    try:
+        n1.start()
+
+        def health():
+            try:
+                return get(n1, "/healthz")[0]
+            except OSError:
+                return None
+        equal(wait_until(health), 200)
+        equal(get(n1, "/readyz")[0], 503)
+        for n in cluster.nodes[1:]:
+            n.start()
+        for n in cluster.nodes:
+            wait_until(lambda n=n: health() and get(n, "/readyz")[0] == 200)
+    finally:
+        cluster.close()
+
+
+@test
+def log__can_be_parsed_in_both_forms(t):
+    field = re.compile(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[^ "=]+)(?: |$)')
+    for form in ("text", "json"):
+        folder = t.path(form)
+        with Cluster(t.program, folder, 1, flags=["--log", form]) as cluster:
+            cluster.nodes[0].terminate()
+            lines = cluster.nodes[0].words().splitlines()
+        events = []
+        for line in lines:
+            if form == "json":
+                event = json.loads(line)
+            else:
+                pairs = field.findall(line)
+                equal(" ".join(f"{k}={v}" for k, v in pairs), line)
+                event = dict(pairs)
+            check(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["ts"]),
+                  f"no time: {line}")
+            check(event["level"] in ("error", "warn", "info"), f"no level: {line}")
+            events.append(event["event"])
+        equal((events[0], events[-1]), ("started", "stopped"))
+        check({"serving", "draining", "stopping"} <= set(events), str(events))
+
+
+# ---- requests ----
+
+@test
+def resp2__blocks_and_resp3__pushes(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with Connection(n1.port) as a, Connection(n1.port) as b, n1.connect() as c:
+            leases = [open_lease(x) for x in (a, b, c)]
+            first = fields(a.ask("LOCK", "ACQUIRE", leases[0], "db"))["token"]
+            b.send("LOCK", "ACQUIRE", leases[1], "db", "WAIT", "forever")
+            b.send("PING")
+            wait_until(lambda: fields(a.ask("LOCK", "SHOW", "db")).get("waiters") == 1)
+            queued = c.ask("LOCK", "ACQUIRE", leases[2], "db", "REQUEST", 77)
+            equal((queued["status"], queued["place"]), ("QUEUED", 2))
+            equal(c.ask("PING"), "PONG")
+            a.ask("LOCK", "RELEASE", leases[0], "db", first)
+            second = fields(b.reply())["token"]
+            equal(b.reply(), "PONG")
+            b.ask("LOCK", "RELEASE", leases[1], "db", second)
+            kind, what, event = c.push()
+            equal((kind, what, event["lease"], event["request"]),
+                  ("event", "granted", leases[2], 77))
+            check(first < second < event["token"], "tokens don't grow")
+            # A wait that ends without a grant says so, and how.
+            late = refusal(b, "LOCK", "ACQUIRE", leases[1], "db", "WAIT", 50)
+            equal(late.code, "TIMEOUT")
+
+
+@test
+def pipeline__of_10000_is_answered_in_order(t):
+    with one(t) as cluster, Connection(cluster.nodes[0].port, timeout=20) as c:
+        lease, n = open_lease(c), 5000
+        out = []
+        for i in range(n):
+            out.append(f"LOCK TRY {lease} l{i}\r\n")
+            out.append(f"ECHO {i}\r\n" if i % 100 == 0 else f"LOCK SHOW l{i} COUNT 1\r\n")
+        c.socket.settimeout(None)
+        data = "".join(out).encode()
+        pid = os.fork()
+        if pid == 0:
+            c.socket.sendall(data)
+            os._exit(0)
+        tokens = []
+        for i in range(n):
+            tokens.append(fields(c.reply())["token"])
+            second = c.reply()
+            if i % 100 == 0:
+                equal(second, str(i))
+            else:
+                equal(fields(fields(second)["rows"][0])["token"], tokens[-1])
+        os.waitpid(pid, 0)
+        equal(tokens, list(range(tokens[0], tokens[0] + n)))
+
+
+@test
+def pipeline__with_long_answers_does_not_get_stuck(t):
+    with three(t) as cluster:
+        for node in cluster.nodes:
+            with Connection(node.port, timeout=20) as c:
+                lease = open_lease(c)
+                value = "v" * 50000
+                c.ask("LOCK", "ACQUIRE", lease, node.name, "VALUE", value)
+                c.socket.sendall(b"INFO\r\n" * 3000)
+                c.socket.sendall(f"LOCK SHOW {node.name}\r\n".encode() * 100)
+                for _ in range(3000):
+                    contains(c.reply(), "picket_version")
+                for _ in range(100):
+                    equal(fields(fields(c.reply())["rows"][0])["value"], value)
+
+
+@test
+def words__are_read_as_typed_by_hand_and_by_redis_clients(t):
+    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
+        c.socket.sendall(b"PING\r\n\r\nping hello\r\n")
+        equal((c.reply(), c.reply()), ("PONG", "hello"))
+        equal(c.ask("SET", "k", "v", "NX", "PX", 5000), "OK")
+        equal(c.ask("SET", "k", "w", "NX", "PX", 5000), None)
+        equal(c.ask("GET", "k"), "v")
+        contains(c.ask("INFO"), "picket_version:")
+        for words in (("FROB",), ("LOCK", "FROB"), ("LOCK", "ACQUIRE"), ("HELLO", "4")):
+            refusal(c, *words)
+        equal(c.ask("QUIT"), "OK")
+        equal(c.socket.recv(1), b"")
+
+
+# ---- followers ----
+
+@test
+def follower__serves_everybody_or_says_who_leads(t):
+    with three(t) as cluster:
+        leader, (follower, _) = cluster.leader(), cluster.followers()
+        with Connection(follower.port) as two, Connection(follower.port) as push:
+            push.ask("HELLO", 3)
+            mine, theirs = open_lease(two), open_lease(push)
+            token = fields(two.ask("LOCK", "ACQUIRE", mine, "db"))["token"]
+            equal(push.ask("LOCK", "ACQUIRE", theirs, "db")["status"], "QUEUED")
+            two.ask("LOCK", "RELEASE", mine, "db", token)
+            _, what, event = push.push()
+            equal((what, event["lease"]), ("granted", theirs))
+            check(event["token"] > token, "tokens don't grow")
+            # Bytes of every size go through, in order.
+            big = "x" * 60000
+            push.ask("LOCK", "VALUE", theirs, "db", event["token"], big)
+            row = fields(fields(two.ask("LOCK", "SHOW", "db"))["rows"][0])
+            equal(row["value"], big)
+            equal(two.ask("QUIT"), "OK")
+        with follower.connect() as c:
+            equal(str(refusal(c, "LEASE", "OPEN", 1000)),
+                  f"NOTLEADER 127.0.0.1:{leader.port}")
+
+
+@test
+def follower__finds_the_new_leader_after_a_kill(t):
+    with three(t) as cluster:
+        leader, (follower, _) = cluster.leader(), cluster.followers()
+        with Connection(follower.port) as c:
+            lease = open_lease(c)
+            token = fields(c.ask("LOCK", "ACQUIRE", lease, "db"))["token"]
+            leader.kill()
+            cluster.leader()
+
+            def renewed():
+                try:
+                    with Connection(follower.port) as again:
+                        return fields(again.ask("LEASE", "RENEW", lease))["status"]
+                except (ServerError, OSError):
+                    return None
+            equal(wait_until(renewed), "OK")
+            with Connection(follower.port) as again:
+                other = fields(again.ask("LOCK", "ACQUIRE", lease, "other"))["token"]
+                check(other > token, f"token {other} after {token}")
+
+
+# ---- picket dev ----
+
+def dev(t, *flags):
+    p = t.start("dev", "-o", "json", *flags)
+    line = p.stdout.readline()
+    check(line != "", "no cluster: " + (p.stderr.read() if line == "" else ""))
+    return p, json.loads(line)
+
+
+@test(timeout=60)
+def dev__is_a_cluster_until_it_is_ended(t):
+    p, told = dev(t)
+    equal(len(told["nodes"]), 3)
+    picket = lambda *w: t.picket(*w, env={"PICKET_URL": told["url"]})
+    equal(picket("run", "db", "--", "true").returncode, 0)
+    equal(picket("cluster", "status").returncode, 0)
+    n2 = next(n for n in told["nodes"] if n["node"] == "n2")
+    os.kill(n2["pid"], signal.SIGKILL)
+    said = p.stderr.readline()
+    contains(said, "n2 has ended (signal 9)")
+    equal(picket("run", "db", "--", "true").returncode, 0)
+    # Started again as it says there, it belongs to the cluster, and ends with it.
+    words = said.rstrip().partition("start it again: ")[2].split()
+    t.start(*words[1:])
+    wait_until(lambda: " unreachable " not in picket("cluster", "status").stdout)
+    pids = [n["pid"] for n in told["nodes"] if n is not n2]
+    with open(os.path.join(told["dir"], "n2", "lock"), encoding="ascii") as f:
+        pids.append(int(f.read()))
+    p.terminate()
+    equal(p.wait(20), 0)
+    check(not any(alive(pid) for pid in pids), "nodes are left")
+    check(not os.path.exists(told["dir"]), "its directory is left")
+
+
+@test
+def dev__takes_its_nodes_along_when_it_is_killed(t):
+    p, told = dev(t, "--nodes", "1")
+    p.kill()
+    wait_until(lambda: not alive(told["nodes"][0]["pid"]), what="the node's end")
+
+
+@test
+def dev__goes_on_with_its_data(t):
+    tokens = []
+    for _ in range(2):
+        p, told = dev(t, "--data", t.path("kept"), "--nodes", "1")
+        done = t.picket("acquire", "-o", "json", f"l{len(tokens)}", "--on", told["url"])
+        tokens.append((told["url"], json.loads(done.stdout)["token"]))
+        second = t.picket("dev", "--data", t.path("kept"))
+        equal(second.returncode, 125)
+        contains(second.stderr, "in use by another")
+        check(alive(told["nodes"][0]["pid"]), "the second has ended the first one's node")
+        p.send_signal(signal.SIGINT)
+        equal(p.wait(20), 0)
+    equal(tokens, [(told["url"], 1), (told["url"], 2)])
+    done = t.picket("dev", "--data", t.path("kept"), "--nodes", "3")
+    equal(done.returncode, 125)
+    contains(done.stderr, "a cluster of 1 nodes")
+
+
+@test
+def dev__says_in_words_what_a_shell_can_use(t):
+    p = t.start("dev", "--nodes", "1")
+    line = p.stdout.readline()
+    check(re.fullmatch(r"export PICKET_URL=picket://127\.0\.0\.1:\d+\n", line), line)
+    contains(p.stdout.readline(), "http://127.0.0.1:")
+    p.terminate()
+    equal(p.wait(20), 0)
+    for words, part in ((("--nodes", "2"), "1, 3 or 5"), (("--nodes", "7"), "1 to 5"),
+                        (("--data", t.path("no/such")), "No such file"),
+                        (("x",), "one word too many")):
+        done = t.picket("dev", *words)
+        equal((done.returncode, done.stderr.count("\n")), (125, 1))
+        contains(done.stderr, part)
+
+
+main()
