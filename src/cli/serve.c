@@ -32,7 +32,8 @@ static const struct pk_option options[] = {
     {PK_OPTION_TEXT, 0, "http", "HOST:PORT",
      "for metrics and health (default: 127.0.0.1:7421), or off",
      offsetof(struct settings, server.http), 0, 0},
-    {PK_OPTION_TEXT, 0, "raft", "HOST:PORT", "for other nodes (default: 127.0.0.1:7422)",
+    {PK_OPTION_TEXT, 0, "raft", "HOST:PORT",
+     "for other nodes (default: its place in --cluster,\nelse 127.0.0.1:7422)",
      offsetof(struct settings, server.raft), 0, 0},
     {PK_OPTION_TEXT, 0, "advertise", "HOST",
      "the host under which others reach this node\n(default: that of --listen)",
@@ -166,8 +167,7 @@ static int run(int argc, char **argv)
 {
     struct settings s = {.server = {.data = "picket-data",
                                     .listen = "127.0.0.1:7420",
-                                    .http = "127.0.0.1:7421",
-                                    .raft = "127.0.0.1:7422"},
+                                    .http = "127.0.0.1:7421"},
                          .log = "text"};
     struct pk_words words;
     const char *config = config_path(argc, argv);

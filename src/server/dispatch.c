@@ -193,11 +193,22 @@ static void answer_native(struct pk_conn *c, const struct pk_command *cmd,
     pk_proto_write_reply(pk_conn_out(c), more ? annotate(c->server, e) : e);
 }
 
+/* Says once that the disk is full, and once that it is not any more. */
+static void note_disk(struct pk_server *s, bool full)
+{
+    if (full != s->full) {
+        s->full = full;
+        pk_log(full ? PK_LOG_ERROR : PK_LOG_INFO, full ? "disk-full" : "disk-ok", "node",
+               s->self.name, "data", s->options.data, NULL);
+    }
+}
+
 void pk_dispatch_answer(void *ctx, struct pk_ticket t, const struct pk_command *cmd,
                         const struct pk_effects *e)
 {
     struct pk_server *s = ctx;
     struct pk_conn *c = pk_conn_at(s, t.who);
+    note_disk(s, false);
     if (c == NULL) {
         return;
     }
@@ -220,6 +231,7 @@ void pk_dispatch_refuse(void *ctx, struct pk_ticket t, enum pk_refusal why)
         pk_metrics_count(s->metrics, PK_COUNT_UNKNOWN_OUTCOMES, 1);
     } else if (why == PK_REFUSED_NO_SPACE) {
         pk_metrics_count(s->metrics, PK_COUNT_NOSPACE, 1);
+        note_disk(s, true);
     }
     if (c == NULL) {
         return;

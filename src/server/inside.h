@@ -13,6 +13,7 @@
 #include "raft/identity.h"
 #include "raft/replica.h"
 #include "raft/uvio.h"
+#include "server/birth.h"
 #include "server/conn.h"
 #include "server/http.h"
 #include "server/hub.h"
@@ -28,9 +29,9 @@ enum {
 
 struct pk_server {
     struct pk_server_options options;
+    struct pk_birth birth;
     struct pk_identity self;
     struct pk_peers peers;
-    int lock_fd;
 
     uv_loop_t loop;
     uv_prepare_t prepare;
@@ -51,6 +52,7 @@ struct pk_server {
     uint64_t proposed_us[PK_ENTRIES_TIMED]; /* by number of the entry, for metrics */
     uint64_t replay_until; /* entries up to this index were there before we started */
     bool draining, closing, alone; /* alone: nobody to hand over to */
+    bool full;                     /* the disk, as far as we know */
     uint64_t drain_since_ms;
     char client_address[PK_HOST_MAX], http_address[PK_HOST_MAX]; /* as others see them */
     char http_host[PK_HOST_MAX];

@@ -21,7 +21,7 @@
 #include "core/door.h"
 #include "host/clock.h"
 #include "server/address.h"
-#include "server/ask.h"
+#include "server/birth.h"
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/members.h"
@@ -32,15 +32,13 @@ enum {
     BACKLOG = 1024,
     SWEEP_MS = 200,
     DRAIN_MS = 5000,
-    JOIN_MS = 10000,
     CONNECTIONS_DEFAULT = 10000,
     SPARE_DESCRIPTORS = 200, /* for files, other nodes and pages */
 };
 
-/* Own words on standard error, before there is a log. */
 static int fail(const char *what, const char *why)
 {
-    (void)fprintf(stderr, "picket serve: %s: %s\n", what, why);
+    pk_birth_fail(what, why);
     return EXIT_ERROR;
 }
 
@@ -350,130 +348,15 @@ static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
     return failed == 0 ? NULL : uv_strerror(failed);
 }
 
-/* Which cluster an answer to CLUSTER STATUS is about: its first value. 0: none. */
-static uint64_t cluster_of(struct pk_bytes answer)
-{
-    struct pk_resp_cursor c = {.rest = answer};
-    char text[32] = "";
-    (void)pk_resp_next(&c); /* the map, then its first key */
-    (void)pk_resp_next(&c);
-    struct pk_bytes id = pk_resp_next(&c).bytes;
-    if (id.len < sizeof text && id.len > 0) {
-        memcpy(text, id.data, id.len);
-    }
-    return strtoull(text, NULL, 16);
-}
-
-/* Asks a node of the cluster to take us in; only then we are somebody. NULL, or why
- * not. */
-static const char *join(struct pk_server *s, bool fresh, const char *raft)
-{
-    static struct pk_ask a;
-    static char why[512];
-    struct pk_bytes answer;
-    bool sent;
-    const char *const status[] = {"CLUSTER", "STATUS"};
-    const char *const add[] = {"CLUSTER", "ADD", s->self.name, raft};
-    if (!pk_ask_open(&a, s->options.join, JOIN_MS) ||
-        !pk_ask_words(&a, status, 2, JOIN_MS, &answer, &sent)) {
-        return a.why;
-    }
-    if (fresh) {
-        s->self.cluster = cluster_of(answer);
-    }
-    if (s->self.cluster == 0) {
-        pk_ask_close(&a);
-        return "it does not say which cluster it belongs to";
-    }
-    if (!pk_ask_words(&a, add, 4, JOIN_MS, &answer, &sent)) {
-        return a.why;
-    }
-    (void)snprintf(why, sizeof why, "%.*s", (int)answer.len, answer.data);
-    why[strcspn(why, "\r\n")] = '\0';
-    pk_ask_close(&a);
-    return why[0] != '+' ? why
-           : fresh       ? pk_identity_create(s->options.data, &s->self)
-                         : NULL;
-}
-
-/* Finds out who we are. `members` is the first configuration, if we are of it. */
-static int settle_identity(struct pk_server *s, struct pk_member *members, size_t *n,
-                           char *raft)
-{
-    const struct pk_server_options *o = &s->options;
-    char why[512];
-    bool fresh;
-    const char *wrong =
-        o->cluster != NULL ? pk_members_read(o->cluster, members, n) : NULL;
-    if (wrong != NULL) {
-        return fail("--cluster", wrong);
-    }
-    (void)snprintf(raft, PK_HOST_MAX, "%s", o->raft);
-    s->lock_fd = pk_identity_open(o->data, &s->self, &fresh, why, sizeof why);
-    if (s->lock_fd < 0) {
-        return fail(o->data, why);
-    }
-    if (!fresh && o->name != NULL && strcmp(o->name, s->self.name) != 0) {
-        (void)snprintf(why, sizeof why, "it belongs to node %s, not %s", s->self.name,
-                       o->name);
-        return fail(o->data, why);
-    }
-    if (fresh) {
-        (void)snprintf(s->self.name, sizeof s->self.name, "%s",
-                       o->name != NULL ? o->name : "n1");
-        s->self.id = pk_node_id(s->self.name);
-    }
-    size_t self = 0;
-    while (self < *n && members[self].id != s->self.id) {
-        self++;
-    }
-    if (o->cluster != NULL && self == *n) {
-        (void)snprintf(why, sizeof why, "there is no node %s in it; see --name",
-                       s->self.name);
-        return fail("--cluster", why);
-    }
-    if (o->cluster != NULL && o->join != NULL) {
-        return fail("--join", "a node is either of the first (--cluster) or joins later");
-    }
-    if (o->cluster != NULL) {
-        (void)snprintf(raft, PK_HOST_MAX, "%s", strchr(members[self].address, '@') + 1);
-    } else if (o->join == NULL) {
-        *n = 1;
-        members[0].id = s->self.id;
-        members[0].role = PK_MEMBER_VOTER;
-        wrong = pk_members_address(s->self.name, raft, members[0].address);
-        if (wrong != NULL) {
-            return fail("--raft", wrong);
-        }
-    }
-    if (o->join != NULL) {
-        wrong = join(s, fresh, raft);
-        if (wrong != NULL && fresh) {
-            return fail("--join", wrong);
-        }
-        if (wrong != NULL) { /* a node that is one already can do without */
-            pk_log(PK_LOG_WARN, "join-refused", "node", s->self.name, "by", o->join,
-                   "why", wrong, NULL);
-        }
-    } else if (fresh) {
-        s->self.cluster = *n == 1 ? pk_random() : pk_members_digest(members, *n);
-        wrong = pk_identity_create(o->data, &s->self);
-        if (wrong != NULL) {
-            return fail(o->data, wrong);
-        }
-    }
-    wrong = pk_peers_load(&s->peers, o->data);
-    return wrong == NULL ? 0 : fail(o->data, wrong);
-}
-
-static int open_doors(struct pk_server *s, const char *raft)
+static int open_doors(struct pk_server *s)
 {
     char why[512];
     char raft_host[PK_HOST_MAX];
     uint16_t port;
-    const char *wrong = pk_address_split(raft, raft_host, sizeof raft_host, &port);
+    const char *wrong =
+        pk_address_split(s->birth.address, raft_host, sizeof raft_host, &port);
     if (wrong != NULL) {
-        return fail(raft, wrong);
+        return fail(s->birth.address, wrong);
     }
     wrong = listen_for_clients(s, &port);
     if (wrong != NULL) {
@@ -516,20 +399,19 @@ static void start_handles(struct pk_server *s)
     (void)uv_signal_start(&s->intr, on_signal, SIGINT);
 }
 
-static int start_replica(struct pk_server *s, const struct pk_member *members, size_t n,
-                         const char *raft)
+static int start_replica(struct pk_server *s)
 {
     const struct pk_server_options *o = &s->options;
     char why[512];
     char address[PK_ADDRESS_MAX];
     uint64_t origin = pk_random();
-    const char *wrong = pk_members_address(s->self.name, raft, address);
+    const char *wrong = pk_members_address(s->self.name, s->birth.address, address);
     if (wrong != NULL) {
         return fail("--raft", wrong);
     }
     struct pk_uvio_options io = {.loop = &s->loop,
                                  .dir = o->data,
-                                 .listen = o->raft,
+                                 .listen = s->birth.listen,
                                  .self = &s->self,
                                  .client = s->client_address,
                                  .http = s->http_address,
@@ -540,7 +422,7 @@ static int start_replica(struct pk_server *s, const struct pk_member *members, s
                                  .ctx = s};
     s->uvio = pk_uvio_new(&io, why, sizeof why);
     if (s->uvio == NULL) {
-        return fail(o->raft, why);
+        return fail(s->birth.listen, why);
     }
     struct pk_turn_options to = {.origin = origin, .election_ms = o->election_ms};
     struct pk_turn_hooks hooks = {.ctx = s,
@@ -562,10 +444,10 @@ static int start_replica(struct pk_server *s, const struct pk_member *members, s
     }
     pk_turn_attach(s->turn, s->replica);
     pk_uvio_tune(s->uvio);
-    if (n > 0 && s->peers.count == 0) {
+    if (s->birth.n_members > 0 && s->peers.count == 0) {
         /* Once others have met us we are no beginner: if our log is gone, so are votes
          * that they count on, and beginning anew would be a lie. */
-        wrong = pk_replica_bootstrap(s->replica, members, n);
+        wrong = pk_replica_bootstrap(s->replica, s->birth.members, s->birth.n_members);
     }
     if (wrong == NULL) {
         start_handles(s);
@@ -578,21 +460,21 @@ static int start_replica(struct pk_server *s, const struct pk_member *members, s
 
 static int start(struct pk_server *s)
 {
-    struct pk_member members[PK_MEMBERS_MAX];
-    char raft[PK_HOST_MAX];
-    size_t n = 0;
-    int code = settle_identity(s, members, &n, raft);
-    if (code == 0) {
-        s->metrics = pk_metrics_new(s->options.prefixes, s->options.n_prefixes);
-        code = open_doors(s, raft);
+    if (!pk_birth(&s->options, &s->birth)) {
+        return EXIT_ERROR;
     }
+    s->self = s->birth.self;
+    s->metrics = pk_metrics_new(s->options.prefixes, s->options.n_prefixes);
+    const char *wrong = pk_peers_load(&s->peers, s->options.data);
+    int code = wrong == NULL ? open_doors(s) : fail(s->options.data, wrong);
     if (code == 0) {
-        code = start_replica(s, members, n, raft);
+        code = start_replica(s);
     }
     if (code == 0) {
         pk_log(PK_LOG_INFO, "started", "node", s->self.name, "clients", s->client_address,
-               "http", s->http == NULL ? "off" : s->http_address, "raft", raft, "data",
-               s->options.data, "version", PICKET_VERSION, NULL);
+               "http", s->http == NULL ? "off" : s->http_address, "raft",
+               s->birth.address, "data", s->options.data, "version", PICKET_VERSION,
+               NULL);
     }
     return code;
 }
@@ -605,7 +487,7 @@ static void free_server(struct pk_server *s)
     pk_metrics_free(s->metrics);
     pk_effects_free(&s->annotated);
     pk_door_resize(s->conns, 0);
-    (void)close(s->lock_fd);
+    (void)close(s->birth.lock_fd);
 }
 
 int pk_server_run(const struct pk_server_options *o)

@@ -16,7 +16,8 @@ struct pk_server_options {
     const char *data;
     const char *listen; /* HOST:PORT for clients */
     const char *http;   /* HOST:PORT, or "off" */
-    const char *raft;   /* HOST:PORT for other nodes */
+    const char *raft;   /* HOST:PORT for other nodes; NULL: our place in `cluster`, else
+                           127.0.0.1:7422 */
     /* What others are told, if it is not the same: HOST or HOST:PORT. NULL: `listen`. */
     const char *advertise;
     /* "n1=HOST:PORT,n2=..." of all first nodes; NULL: this node alone. */

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+#include "server/birth.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/clock.h"
+#include "server/address.h"
+#include "server/ask.h"
+#include "server/log.h"
+#include "server/members.h"
+
+enum { JOIN_MS = 10000 };
+
+static const char default_raft[] = "127.0.0.1:7422";
+
+void pk_birth_fail(const char *what, const char *why)
+{
+    (void)fprintf(stderr, "picket serve: %s: %s\n", what, why);
+}
+
+static bool fail(const char *what, const char *why)
+{
+    pk_birth_fail(what, why);
+    return false;
+}
+
+/* ---- name and place ---- */
+
+static bool settle_name(const struct pk_server_options *o, struct pk_birth *b, bool fresh)
+{
+    char why[256];
+    if (fresh) {
+        (void)snprintf(b->self.name, sizeof b->self.name, "%s",
+                       o->name != NULL ? o->name : "n1");
+        b->self.id = pk_node_id(b->self.name);
+    } else if (o->name != NULL && strcmp(o->name, b->self.name) != 0) {
+        (void)snprintf(why, sizeof why, "it belongs to node %s, not %s", b->self.name,
+                       o->name);
+        return fail(o->data, why);
+    }
+    return true;
+}
+
+/* The address of a first node is the one that all of them were given. */
+static bool find_place(const struct pk_server_options *o, struct pk_birth *b)
+{
+    const char *wrong = pk_members_read(o->cluster, b->members, &b->n_members);
+    if (wrong != NULL) {
+        return fail("--cluster", wrong);
+    }
+    size_t i = 0;
+    while (i < b->n_members && b->members[i].id != b->self.id) {
+        i++;
+    }
+    if (i == b->n_members) {
+        char why[256];
+        (void)snprintf(why, sizeof why, "there is no node %s in it; see --name",
+                       b->self.name);
+        return fail("--cluster", why);
+    }
+    const char *address = strchr(b->members[i].address, '@') + 1;
+    (void)snprintf(b->address, sizeof b->address, "%s", address);
+    (void)snprintf(b->listen, sizeof b->listen, "%s",
+                   o->raft != NULL ? o->raft : address);
+    return true;
+}
+
+/* Others can't use a wildcard: they need the host that --advertise names. */
+static bool make_address(const struct pk_server_options *o, struct pk_birth *b)
+{
+    char host[PK_HOST_MAX];
+    uint16_t port;
+    (void)snprintf(b->listen, sizeof b->listen, "%s",
+                   o->raft != NULL ? o->raft : default_raft);
+    const char *wrong = pk_address_split(b->listen, host, sizeof host, &port);
+    if (wrong != NULL) {
+        return fail("--raft", wrong);
+    }
+    bool wildcard = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+    if (wildcard && o->advertise == NULL) {
+        return fail("--raft", "other nodes can't find this one at a wildcard; say which "
+                              "host they should use: --advertise HOST");
+    }
+    const char *shown = o->advertise != NULL ? o->advertise : host;
+    bool six = strchr(shown, ':') != NULL;
+    (void)snprintf(b->address, sizeof b->address, six ? "[%s]:%u" : "%s:%u", shown, port);
+    return true;
+}
+
+/* ---- the beginning ---- */
+
+/* Which cluster an answer to CLUSTER STATUS is about: its first value. 0: none. */
+static uint64_t cluster_of(struct pk_bytes answer)
+{
+    struct pk_resp_cursor c = {.rest = answer};
+    char text[32] = "";
+    (void)pk_resp_next(&c); /* the map, then its first key */
+    (void)pk_resp_next(&c);
+    struct pk_bytes id = pk_resp_next(&c).bytes;
+    if (id.len < sizeof text && id.len > 0) {
+        memcpy(text, id.data, id.len);
+    }
+    return strtoull(text, NULL, 16);
+}
+
+/* Asks a node of the cluster to take us in; only then we are somebody. False, with a
+ * sentence in `why`. */
+static bool ask_to_join(const struct pk_server_options *o, struct pk_birth *b, bool fresh,
+                        char *why, size_t size)
+{
+    struct pk_ask a;
+    struct pk_bytes answer;
+    bool sent;
+    const char *const status[] = {"CLUSTER", "STATUS"};
+    const char *const add[] = {"CLUSTER", "ADD", b->self.name, b->address};
+    bool asked = pk_ask_open(&a, o->join, JOIN_MS) &&
+                 pk_ask_words(&a, status, 2, JOIN_MS, &answer, &sent);
+    if (asked && fresh) {
+        b->self.cluster = cluster_of(answer);
+    }
+    asked = asked && pk_ask_words(&a, add, 4, JOIN_MS, &answer, &sent);
+    bool joined = asked && b->self.cluster != 0 && answer.data[0] == '+';
+    if (asked) {
+        (void)snprintf(why, size, "%.*s", (int)answer.len, answer.data);
+        why[strcspn(why, "\r\n")] = '\0';
+    } else {
+        (void)snprintf(why, size, "%s", a.why);
+    }
+    pk_ask_close(&a);
+    return joined;
+}
+
+static bool join(const struct pk_server_options *o, struct pk_birth *b, bool fresh)
+{
+    char why[512];
+    if (ask_to_join(o, b, fresh, why, sizeof why)) {
+        return true;
+    }
+    if (fresh) {
+        return fail("--join", why);
+    }
+    pk_log(PK_LOG_WARN, "join-refused", "node", b->self.name, "by", o->join, "why", why,
+           NULL); /* a node that is one already can do without */
+    return true;
+}
+
+static bool begin(const struct pk_server_options *o, struct pk_birth *b)
+{
+    if (o->cluster == NULL && o->join == NULL) {
+        b->n_members = 1;
+        b->members[0].id = b->self.id;
+        b->members[0].role = PK_MEMBER_VOTER;
+        const char *wrong =
+            pk_members_address(b->self.name, b->address, b->members[0].address);
+        if (wrong != NULL) {
+            return fail("--raft", wrong);
+        }
+    }
+    if (o->join == NULL) {
+        b->self.cluster =
+            b->n_members == 1 ? pk_random() : pk_members_digest(b->members, b->n_members);
+    }
+    return true;
+}
+
+bool pk_birth(const struct pk_server_options *o, struct pk_birth *b)
+{
+    char why[512];
+    bool fresh;
+    memset(b, 0, sizeof *b);
+    if (o->cluster != NULL && o->join != NULL) {
+        return fail("--join", "a node is either of the first (--cluster) or joins later");
+    }
+    b->lock_fd = pk_identity_open(o->data, &b->self, &fresh, why, sizeof why);
+    if (b->lock_fd < 0) {
+        return fail(o->data, why);
+    }
+    struct pk_identity known = b->self;
+    if (!settle_name(o, b, fresh) ||
+        !(o->cluster != NULL ? find_place(o, b) : make_address(o, b)) || !begin(o, b)) {
+        return false;
+    }
+    if (!fresh) {
+        b->self.cluster = known.cluster;
+    }
+    if (o->join != NULL && !join(o, b, fresh)) {
+        return false;
+    }
+    const char *wrong = fresh ? pk_identity_create(o->data, &b->self) : NULL;
+    return wrong == NULL || fail(o->data, wrong);
+}
