@@ -119,7 +119,11 @@ struct picket_options {
 /* Opens the store at `url`; NULL: $PICKET_URL, else "local:". The lease is opened by the
  * first acquire, so that a client which only looks costs the store nothing.
  *   local:      this machine, no server: $XDG_STATE_HOME/picket; /var/lib/picket for root
- *   local:DIR   the same, with its state in DIR */
+ *   local:DIR   the same, with its state in DIR
+ *   picket://HOST[:PORT],HOST[:PORT],...   a cluster of servers; any of its nodes will
+ *               do, all of them are better; the port is 7420 if none is given. Nobody is
+ *               asked yet: that the servers can't be reached is told by the first call
+ *               that needs them, after trying for its time. */
 PICKET_CHECKED enum picket_status
 picket_open(const char *url, const struct picket_options *o, struct picket **out);
 /* Closes the lease, so that all its locks are released at once, and frees the client with

@@ -15,18 +15,14 @@ static const struct pk_option_group groups[] = {
     {0},
 };
 
-static const struct pk_driver *const drivers[] = {&pk_local_driver};
-
-enum { DRIVERS = sizeof drivers / sizeof drivers[0] };
-
 static void print_json(void)
 {
     struct pk_json j = {0};
     pk_json_object(&j, NULL);
     pk_json_text(&j, "version", picket_version());
     pk_json_array(&j, "drivers");
-    for (size_t i = 0; i < DRIVERS; i++) {
-        const struct picket_guarantees *g = &drivers[i]->guarantees;
+    for (size_t i = 0; pk_driver_at(i) != NULL; i++) {
+        const struct picket_guarantees *g = &pk_driver_at(i)->guarantees;
         pk_json_object(&j, NULL);
         pk_json_text(&j, "driver", g->driver);
         pk_json_text(&j, "promise", g->promise);
@@ -45,8 +41,8 @@ static void print_json(void)
 static void print_text(void)
 {
     (void)printf("picket %s\n", picket_version());
-    for (size_t i = 0; i < DRIVERS; i++) {
-        const struct picket_guarantees *g = &drivers[i]->guarantees;
+    for (size_t i = 0; pk_driver_at(i) != NULL; i++) {
+        const struct picket_guarantees *g = &pk_driver_at(i)->guarantees;
         (void)printf("  %s: %s, %s\n", g->driver, g->promise, g->scope);
     }
 }

@@ -22,8 +22,6 @@ enum {
     RENEWAL_PATIENCE_MS = 5000,
 };
 
-static const struct pk_driver *const drivers[] = {&pk_local_driver};
-
 /* ---- fork ---- */
 
 static pthread_mutex_t all_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -89,14 +87,28 @@ enum picket_status pk_client_usable(const struct picket *p)
 
 static const struct pk_driver *driver_of(const char *url, const char **rest)
 {
-    for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {
-        size_t len = strlen(drivers[i]->scheme);
-        if (strncmp(url, drivers[i]->scheme, len) == 0 && url[len] == ':') {
+    const struct pk_driver *d;
+    for (size_t i = 0; (d = pk_driver_at(i)) != NULL; i++) {
+        size_t len = strlen(d->scheme);
+        if (strncmp(url, d->scheme, len) == 0 && url[len] == ':') {
             *rest = url + len + 1;
-            return drivers[i];
+            return d;
         }
     }
     return NULL;
+}
+
+static enum picket_status fail_no_driver(const char *url)
+{
+    char known[256] = "";
+    size_t len = 0;
+    for (size_t i = 0; pk_driver_at(i) != NULL && len < sizeof known; i++) {
+        int n = snprintf(known + len, sizeof known - len, "%s%s", i == 0 ? "" : " and ",
+                         pk_driver_at(i)->form);
+        len += n > 0 ? (size_t)n : 0;
+    }
+    return pk_fail(PICKET_BADARG, "no driver for %.*s: this build knows %s",
+                   (int)strcspn(url, ":@"), url, known);
 }
 
 static enum picket_status check_options(const struct picket_options *o)
@@ -166,8 +178,7 @@ enum picket_status picket_open(const char *url, const struct picket_options *o,
     const char *rest;
     const struct pk_driver *driver = driver_of(url, &rest);
     if (driver == NULL) {
-        return pk_fail(PICKET_BADARG, "no driver for %.*s: this build knows local:DIR",
-                       (int)strcspn(url, ":@"), url);
+        return fail_no_driver(url);
     }
     if (o->require != NULL && strcmp(o->require, "correctness") == 0 &&
         strcmp(driver->guarantees.promise, "correctness") != 0) {
@@ -343,7 +354,8 @@ static enum picket_status open_lease(struct picket *p)
         p->driver->attend(p->store, answer.list[0].lease);
         pthread_mutex_lock(&p->mutex);
         p->lease = answer.list[0].lease;
-        pk_keeper_acked(&p->keeper, sent, p->ttl_ms, 0);
+        p->missed = false;
+        pk_keeper_acked(&p->keeper, sent, p->ttl_ms, answer.list[0].renew_after_ms);
         pthread_mutex_unlock(&p->mutex);
         s = start_keeper(p);
     }
@@ -417,9 +429,9 @@ uint64_t picket_lease(const struct picket *p)
 
 /* The renewal was acknowledged: everything on the lease is good for longer. Mutex held.
  */
-static void renewed(struct picket *p, uint64_t sent, uint64_t ttl_ms)
+static void renewed(struct picket *p, uint64_t sent, const struct pk_effect *reply)
 {
-    pk_keeper_acked(&p->keeper, sent, ttl_ms, 0);
+    pk_keeper_acked(&p->keeper, sent, reply->left_ms, reply->renew_after_ms);
     for (struct picket_lock *l = p->locks; l != NULL; l = l->next) {
         pk_lock_rearm(l);
         if (l->phase == PK_PHASE_HELD && l->on_renewal != NULL) {
@@ -448,7 +460,7 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
     if (p->lease != lease) {
         s = pk_fail_plain(PICKET_LOST);
     } else if (s == PICKET_OK) {
-        renewed(p, sent, answer.list[0].left_ms);
+        renewed(p, sent, &answer.list[0]);
     } else if (answered) {
         pk_client_lost(p, pk_end_name(answer.list[0].end));
     } else {
@@ -526,22 +538,18 @@ static void absorb_event(struct picket *p, const struct pk_effect *e, uint64_t s
         pk_lock_refused(l, verdict_of(e->end));
     } else if (l != NULL && e->kind == PK_EV_ENDED && l->phase == PK_PHASE_HELD) {
         hold_ended(l, e);
+    } else if (l != NULL && e->kind == PK_EV_ENDED && l->phase == PK_PHASE_WAITING) {
+        pk_lock_refused(l, PICKET_LOST); /* we have missed its grant */
     }
 }
 
-/* Events were missed: what the service says of each claim now is the truth. */
-static void absorb_claims(struct picket *p, uint64_t since_ms)
+void pk_client_doubt(struct picket *p, uint64_t since_ms)
 {
-    for (struct picket_lock *l = p->locks; l != NULL; l = l->next) {
-        uint64_t token = 0;
-        enum pk_claim_state state =
-            p->driver->claim(p->store, p->lease, l->request, &token);
-        if (l->phase == PK_PHASE_WAITING && state == PK_CLAIM_HELD) {
-            pk_lock_granted(l, token, since_ms);
-        } else if (l->phase == PK_PHASE_HELD && state == PK_CLAIM_NONE) {
-            pk_lock_lost(l, "ended while the store was out of sight");
-        }
-    }
+    bool earlier = !p->missed || since_ms < p->missed_since_ms;
+    p->missed_since_ms = earlier ? since_ms : p->missed_since_ms;
+    p->missed = true;
+    p->rounds++;
+    p->asked = 0;
 }
 
 void pk_client_absorb(struct picket *p)
@@ -555,13 +563,84 @@ void pk_client_absorb(struct picket *p)
     for (uint32_t i = 0; i < events.count; i++) {
         absorb_event(p, &events.list[i], since_ms);
     }
-    if (!whole && p->lease != 0) {
-        absorb_claims(p, since_ms);
+    bool gap = !whole && p->lease != 0;
+    if (gap) {
+        p->gaps++;
+        pk_client_doubt(p, since_ms);
     }
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->mutex);
     pthread_mutex_unlock(&p->absorbing);
     pk_effects_free(&events);
+    if (gap) {
+        p->driver->wake(p->store);
+    }
+}
+
+/* ---- after a gap ---- */
+
+/* The first request after `after` that the service knows of: of an acquire that is still
+ * on its way, the answer will tell. 0: none. Mutex held. */
+static uint64_t next_known(const struct picket *p, uint64_t after)
+{
+    uint64_t next = 0;
+    for (const struct picket_lock *l = p->locks; l != NULL; l = l->next) {
+        bool known =
+            l->phase == PK_PHASE_HELD || (l->phase == PK_PHASE_WAITING && l->queued);
+        if (known && l->request > after && (next == 0 || l->request < next)) {
+            next = l->request;
+        }
+    }
+    return next;
+}
+
+/* The claim was known to the service, and now it stands like this. Mutex held. */
+static void absorb_claim(struct picket *p, uint64_t request, enum pk_claim_state state,
+                         uint64_t token)
+{
+    struct picket_lock *l = lock_of(p, request);
+    if (l == NULL || l->leaving) {
+        return;
+    }
+    if (l->phase == PK_PHASE_WAITING && state == PK_CLAIM_HELD) {
+        pk_lock_granted(l, token, p->missed_since_ms);
+    } else if (l->phase == PK_PHASE_WAITING && state == PK_CLAIM_NONE) {
+        pk_lock_refused(l, l->bounded ? PICKET_TIMEOUT : PICKET_LOST);
+    } else if (l->phase == PK_PHASE_HELD && state == PK_CLAIM_NONE) {
+        pk_lock_lost(l, "ended while the store was out of sight");
+    }
+}
+
+/* Asks about the claims whose events may have been missed, unless a renewal is due: the
+ * rest comes after it. Events that come meanwhile are newer than any answer here. */
+static void catch_up(struct picket *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    while (p->missed && p->lease != 0 && !p->stopping &&
+           pk_clock_ms() < p->keeper.next_ms) {
+        uint64_t lease = p->lease;
+        uint64_t round = p->rounds;
+        uint64_t request = next_known(p, p->asked);
+        enum pk_claim_state state = PK_CLAIM_NONE;
+        uint64_t token = 0;
+        if (request == 0) {
+            p->missed = false;
+            break;
+        }
+        pthread_mutex_unlock(&p->mutex);
+        enum picket_status s = p->driver->claim(p->store, lease, request, &state, &token);
+        pthread_mutex_lock(&p->mutex);
+        if (s != PICKET_OK) {
+            break; /* a new connection brings us here again, or else the next renewal */
+        }
+        if (p->lease == lease) {
+            absorb_claim(p, request, state, token);
+        }
+        if (p->rounds == round) {
+            p->asked = request;
+        }
+    }
+    pthread_mutex_unlock(&p->mutex);
 }
 
 /* ---- the keeper thread ---- */
@@ -598,6 +677,7 @@ static void *keep(void *arg)
             p->driver->wait(p->store, at, waiting);
         }
         pk_client_absorb(p);
+        catch_up(p);
         pthread_mutex_lock(&p->mutex);
     }
     pthread_mutex_unlock(&p->mutex);

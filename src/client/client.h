@@ -37,6 +37,9 @@ struct picket_lock {
     enum picket_status verdict;
     uint64_t max_hold_ms;   /* 0: none */
     uint64_t hold_until_ms; /* end of max-hold by our clock; UINT64_MAX: none */
+    bool bounded;           /* the wait has a limit of its own */
+    bool queued;            /* the store has said that it waits */
+    bool leaving;           /* a release or cancel is under way, and will tell */
     int loss_fd, ready_fd;  /* -1 until asked for */
     char reason[640];       /* of the loss */
     bool abandoned;         /* closed by its owner, but the store was not told yet */
@@ -71,6 +74,12 @@ struct picket {
     uint64_t last_request;
     struct pk_keeper keeper;
     struct picket_lock *locks;
+    /* Events were missed, so that the keeper has to ask about each claim. */
+    bool missed;
+    uint64_t missed_since_ms; /* they happened after that */
+    uint64_t gaps;            /* how often the store said so */
+    uint64_t rounds;          /* how often the asking began anew, and */
+    uint64_t asked;           /* the request asked about last */
 };
 
 /* ---- client.c ---- */
@@ -97,6 +106,9 @@ uint64_t pk_client_patience(const struct picket *p);
 enum picket_status pk_client_verdict(const struct pk_effects *answer);
 /* The lease is over: everything on it is lost, for this reason. Mutex held. */
 void pk_client_lost(struct picket *p, const char *reason);
+/* Events after our time `since_ms` may have been missed: what the service says of each
+ * claim is the truth, and the keeper will ask. Mutex held. */
+void pk_client_doubt(struct picket *p, uint64_t since_ms);
 /* Takes in what the store has to tell about our lease. */
 void pk_client_absorb(struct picket *p);
 

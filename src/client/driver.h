@@ -20,6 +20,7 @@ struct pk_store; /* the driver's own */
 
 struct pk_driver {
     const char *scheme; /* of its URLs, without the colon */
+    const char *form;   /* of its URLs, for people: "local:DIR" */
     struct picket_guarantees guarantees;
 
     /* Opens the store at what stands behind the scheme's colon; "" is the default place.
@@ -41,11 +42,14 @@ struct pk_driver {
      * acquire is queued, so somebody else's deadline concerns us too. */
     void (*wait)(struct pk_store *s, uint64_t until_ms, bool waiting);
     void (*wake)(struct pk_store *s);
-    /* Moves the events of our lease to `out`. All of them happened after local time
-     * *since_ms. False: some were missed, ask claim about each. */
+    /* Moves the events of our lease to `out`. All of them, and those that were missed,
+     * happened after local time *since_ms. False: some were missed, ask claim about each.
+     */
     bool (*news)(struct pk_store *s, struct pk_effects *out, uint64_t *since_ms);
-    enum pk_claim_state (*claim)(struct pk_store *s, uint64_t lease, uint64_t request,
-                                 uint64_t *token);
+    /* Where the acquire (lease, request) stands now; *token if it holds. May have to ask
+     * around for that, but not for long: other than OK, it isn't known yet. */
+    enum picket_status (*claim)(struct pk_store *s, uint64_t lease, uint64_t request,
+                                enum pk_claim_state *state, uint64_t *token);
 
     /* A stream of all events, independent of the store's other uses. next appends what
      * there is to `out`, after waiting at most until `until_ms` for the first; *gap: some
@@ -57,5 +61,9 @@ struct pk_driver {
 };
 
 extern const struct pk_driver pk_local_driver;
+extern const struct pk_driver pk_remote_driver;
+
+/* Those that are built in, from 0 on; NULL after the last. */
+const struct pk_driver *pk_driver_at(size_t i);
 
 #endif

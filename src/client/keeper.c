@@ -9,12 +9,21 @@ uint64_t pk_keeper_margin(uint64_t ttl_ms, uint64_t asked)
     return wanted < ttl_ms ? wanted : ttl_ms;
 }
 
+/* The service's wish, but not so late that the lease would be overdue by then, nor so
+ * soon that renewing is all we do. */
+static uint64_t within_reason(uint64_t hint_ms, uint64_t ttl_ms)
+{
+    uint64_t most = ttl_ms / 2;
+    uint64_t least = ttl_ms / 10;
+    return hint_ms > most ? most : hint_ms < least ? least : hint_ms;
+}
+
 void pk_keeper_acked(struct pk_keeper *k, uint64_t sent_ms, uint64_t ttl_ms,
                      uint64_t hint_ms)
 {
     k->sent_ms = sent_ms;
     k->ttl_ms = ttl_ms;
-    k->next_ms = sent_ms + (hint_ms != 0 ? hint_ms : ttl_ms / 3);
+    k->next_ms = sent_ms + (hint_ms != 0 ? within_reason(hint_ms, ttl_ms) : ttl_ms / 3);
     k->failures = 0;
 }
 

@@ -36,7 +36,8 @@ enum pk_trust { PK_TRUST_SAFE, PK_TRUST_OVERDUE, PK_TRUST_SUSPENDED, PK_TRUST_LO
 uint64_t pk_keeper_margin(uint64_t ttl_ms, uint64_t asked);
 
 /* A renewal (or the opening) that was sent at `sent_ms` has been acknowledged with this
- * TTL. `hint_ms`: the service's wish for the next; 0: a third of the TTL. */
+ * TTL. `hint_ms`: the service's wish for the next, kept between a tenth and a half of the
+ * TTL; 0: a third. */
 void pk_keeper_acked(struct pk_keeper *k, uint64_t sent_ms, uint64_t ttl_ms,
                      uint64_t hint_ms);
 /* A renewal failed without a word about the lease: when to try again, with jitter by

@@ -98,14 +98,15 @@ static void look_at_clock(struct picket_lock *l)
 /* ---- acquiring ---- */
 
 static struct picket_lock *new_lock(struct picket *p, const char *name,
-                                    uint64_t max_hold_ms)
+                                    const struct pk_command *acquire)
 {
     struct picket_lock *l = pk_door_resize(NULL, sizeof *l);
     memset(l, 0, sizeof *l);
     l->client = p;
     l->name = strdup(name);
     PK_ASSERT(l->name != NULL);
-    l->max_hold_ms = max_hold_ms;
+    l->max_hold_ms = acquire->max_hold_ms;
+    l->bounded = acquire->wait_ms != PK_WAIT_FOREVER;
     l->hold_until_ms = UINT64_MAX;
     l->loss_fd = -1;
     l->ready_fd = -1;
@@ -163,6 +164,14 @@ static enum picket_status make_command(const struct picket_want *wants, size_t n
     return wrong == NULL ? PICKET_OK : pk_fail(PICKET_BADARG, "%s", wrong);
 }
 
+static uint64_t gaps_of(struct picket *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    uint64_t gaps = p->gaps;
+    pthread_mutex_unlock(&p->mutex);
+    return gaps;
+}
+
 /* One attempt to enqueue; LOST: the lease was over before we knew. */
 static enum picket_status enqueue(struct picket *p, struct pk_command *c,
                                   const char *name, struct picket_lock **out)
@@ -171,9 +180,10 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
     if (s != PICKET_OK) {
         return s;
     }
-    struct picket_lock *l = new_lock(p, name, c->max_hold_ms);
+    struct picket_lock *l = new_lock(p, name, c);
     struct pk_effects answer = {0};
     c->request = l->request;
+    uint64_t gaps = gaps_of(p);
     uint64_t sent = pk_clock_ms();
     s = pk_client_call(p, c, pk_client_patience(p), &answer);
     if (s == PICKET_OK) {
@@ -185,8 +195,13 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
     } else if (s == PICKET_OK && l->phase == PK_PHASE_WAITING &&
                answer.list[0].status == PK_OK) {
         pk_lock_granted(l, answer.list[0].token, sent);
+    } else if (s == PICKET_OK) {
+        l->queued = true;
     } else if (s == PICKET_LOST && p->lease == c->lease) {
         pk_client_lost(p, pk_end_name(answer.list[0].end));
+    }
+    if (p->gaps != gaps) {
+        pk_client_doubt(p, sent); /* a repeat is told of a grant, even if it has ended */
     }
     pthread_mutex_unlock(&p->mutex);
     pk_effects_free(&answer);
@@ -345,6 +360,13 @@ int picket_ready_fd(struct picket_lock *l)
 
 /* ---- giving back ---- */
 
+static void set_leaving(struct picket_lock *l)
+{
+    pthread_mutex_lock(&l->client->mutex);
+    l->leaving = true;
+    pthread_mutex_unlock(&l->client->mutex);
+}
+
 /* Ends the claim by the given command; the phase becomes what the service says. */
 static enum picket_status finish(struct picket_lock *l, struct pk_command *c)
 {
@@ -357,12 +379,14 @@ static enum picket_status finish(struct picket_lock *l, struct pk_command *c)
         s = pk_fail(PICKET_LOST, "%s was lost before it was released: %s", l->name,
                     l->reason);
     } else {
+        set_leaving(l);
         s = pk_client_call(p, c, pk_client_patience(p), &answer);
     }
     if (answer.count > 0) {
         s = pk_client_verdict(&answer);
     }
     pthread_mutex_lock(&p->mutex);
+    l->leaving = false;
     bool open = l->phase == PK_PHASE_WAITING || l->phase == PK_PHASE_HELD;
     if (open && s == PICKET_OK) {
         l->verdict = PICKET_CANCELLED;

@@ -402,15 +402,15 @@ static bool local_news(struct pk_store *s, struct pk_effects *out, uint64_t *sin
     return whole;
 }
 
-static enum pk_claim_state local_claim(struct pk_store *s, uint64_t lease,
-                                       uint64_t request, uint64_t *token)
+static enum picket_status local_claim(struct pk_store *s, uint64_t lease,
+                                      uint64_t request, enum pk_claim_state *state,
+                                      uint64_t *token)
 {
     pthread_mutex_lock(&s->mutex);
-    enum pk_claim_state state = s->machine == NULL
-                                    ? PK_CLAIM_NONE
-                                    : pk_machine_claim(s->machine, lease, request, token);
+    *state = s->machine == NULL ? PK_CLAIM_NONE
+                                : pk_machine_claim(s->machine, lease, request, token);
     pthread_mutex_unlock(&s->mutex);
-    return state;
+    return PICKET_OK;
 }
 
 /* When the machine will next change by itself, by our clock; UINT64_MAX: never. */
@@ -629,6 +629,7 @@ static void local_close(struct pk_store *s)
 
 const struct pk_driver pk_local_driver = {
     .scheme = "local",
+    .form = "local:DIR",
     .guarantees = {.driver = "local",
                    .promise = "correctness",
                    .scope = "one machine",

@@ -399,7 +399,7 @@ void pk_conn_close(struct pk_conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_closed);
 }
 
-static void tune(uv_tcp_t *tcp)
+void pk_conn_tune(uv_tcp_t *tcp)
 {
     uv_os_fd_t fd;
     int deaf = DEAF_MS;
@@ -446,7 +446,7 @@ void pk_conn_accept(struct pk_server *s, uv_stream_t *listener)
         pk_conn_close(c);
         return;
     }
-    tune(&c->tcp);
+    pk_conn_tune(&c->tcp);
     name_by_address(c);
     if (s->conn_count > s->options.connections || s->draining) {
         pk_metrics_count(s->metrics, PK_COUNT_CONNECTIONS_REFUSED, 1);
@@ -459,9 +459,26 @@ void pk_conn_accept(struct pk_server *s, uv_stream_t *listener)
     c->reading = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) == 0;
 }
 
+bool pk_conn_listens(const struct pk_conn *c)
+{
+    return c->wait_lease != 0 || c->owned != NULL || c->watching;
+}
+
+/* Nobody leads, as far as this node knows, and a request would be refused by now. */
+static bool is_cut_off(struct pk_server *s, uint64_t now)
+{
+    if (s->leader_id != 0) {
+        s->leaderless_ms = 0;
+    } else if (s->leaderless_ms == 0) {
+        s->leaderless_ms = now;
+    }
+    return s->leaderless_ms != 0 && now - s->leaderless_ms >= PK_LEADER_PATIENCE_MS;
+}
+
 void pk_conns_sweep(struct pk_server *s)
 {
     uint64_t now = pk_server_now(s);
+    bool cut_off = is_cut_off(s, now);
     for (uint32_t i = 0; i < s->conn_slots; i++) {
         struct pk_conn *c = s->conns[i];
         if (c == NULL || c->closing) {
@@ -471,6 +488,9 @@ void pk_conns_sweep(struct pk_server *s)
                     now - c->in_since_ms > PK_CONN_REQUEST_MS;
         if (slow) {
             pk_metrics_count(s->metrics, PK_COUNT_SLOW_CLOSED, 1);
+            pk_conn_close(c);
+        } else if (cut_off && pk_conn_listens(c)) {
+            /* What it waits for happens elsewhere; silence would keep it here (P9). */
             pk_conn_close(c);
         } else if (c->stall == PK_STALL_LEADER) {
             pk_conn_wake(c);

@@ -109,8 +109,12 @@ void pk_conns_run(struct pk_server *s);
 /* Sends what the turn has produced. */
 void pk_conns_flush(struct pk_server *s);
 /* Closes those whose request takes too long, and wakes those that waited too long for a
- * leader. */
+ * leader. On a node that has lost the others, closes those who rely on being told. */
 void pk_conns_sweep(struct pk_server *s);
+/* Whether its peer waits for, owns or watches something, and may be told of it. */
+bool pk_conn_listens(const struct pk_conn *c);
+/* Small answers leave at once; a peer that vanished is noticed by the kernel. */
+void pk_conn_tune(uv_tcp_t *tcp);
 
 /* For a relay: take no more bytes, and take them again. */
 void pk_conn_pause(struct pk_conn *c);

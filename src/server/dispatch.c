@@ -64,6 +64,12 @@ bool pk_dispatch_here(struct pk_conn *c, bool *taken)
     } else if (c->relayed) {
         pk_conn_close(c); /* whoever relays finds the new leader */
         *taken = true;
+    } else if (pk_conn_listens(c)) {
+        /* Our own events and the leader's bytes can't share it; and the leader does not
+         * know what it wants to be told. It comes back and asks. */
+        (void)pk_conn_out(c);
+        c->last = true;
+        *taken = true;
     } else {
         pk_relay_start(c, leader);
         *taken = false; /* the request goes there with the rest */
@@ -135,8 +141,8 @@ static bool renews(enum pk_verb v)
     return v == PK_LEASE_OPEN || v == PK_LEASE_RENEW;
 }
 
-/* The answer with what the machine does not say: our wish for the next renewal, and on
- * reads the cluster time, so that ages can be told. */
+/* The answer with what the machine does not say: our wish for the next renewal, and the
+ * cluster time, so that ages can be told. */
 static const struct pk_effects *annotate(struct pk_server *s, const struct pk_effects *e)
 {
     pk_effects_reset(&s->annotated);
@@ -148,9 +154,8 @@ static const struct pk_effects *annotate(struct pk_server *s, const struct pk_ef
         if (copy->kind != PK_REPLY || copy->status != PK_OK) {
             continue;
         }
-        if (!renews(copy->verb)) {
-            copy->since_ms = pk_machine_clock(pk_replica_machine(s->replica));
-        } else if (copy->left_ms > 0) {
+        copy->since_ms = pk_machine_clock(pk_replica_machine(s->replica));
+        if (renews(copy->verb) && copy->left_ms > 0) {
             copy->renew_after_ms = renew_after(s, copy->left_ms);
         }
     }

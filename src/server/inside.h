@@ -46,8 +46,9 @@ struct pk_server {
     struct pk_replica *replica;
     struct pk_metrics *metrics;
     struct pk_http *http;
-    uint64_t leader_id; /* 0: nobody known */
-    uint64_t load;      /* commands of a recent turn, smoothed */
+    uint64_t leader_id;     /* 0: nobody known, */
+    uint64_t leaderless_ms; /* since when; 0: somebody is */
+    uint64_t load;          /* commands of a recent turn, smoothed */
     struct pk_turn_counts counted;
     uint64_t proposed_us[PK_ENTRIES_TIMED]; /* by number of the entry, for metrics */
     uint64_t replay_until; /* entries up to this index were there before we started */

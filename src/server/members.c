@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "server/members.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,14 +11,8 @@
 
 const char *pk_members_address(const char *name, const char *host, char *out)
 {
-    size_t before = strlen(name), after = strlen(host);
-    if (before + 1 + after >= PK_ADDRESS_MAX) {
-        return "a node's name and address are too long";
-    }
-    memcpy(out, name, before);
-    out[before] = '@';
-    memcpy(out + before + 1, host, after + 1);
-    return NULL;
+    int len = snprintf(out, PK_ADDRESS_MAX, "%s@%s", name, host);
+    return len < PK_ADDRESS_MAX ? NULL : "a node's name and address are too long";
 }
 
 static const char *read_one(const char *text, size_t len, struct pk_member *m)

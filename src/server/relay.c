@@ -220,7 +220,7 @@ static void on_connected(uv_connect_t *req, int status)
         return;
     }
     r->connected = true;
-    (void)uv_tcp_nodelay(&r->tcp, 1);
+    pk_conn_tune(&r->tcp);
     (void)uv_read_start((uv_stream_t *)&r->tcp, on_alloc, on_read);
     push_up(r);
     if (!r->closing && !r->writing) {

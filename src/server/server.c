@@ -339,7 +339,7 @@ static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
     if (failed == 0) {
         failed = uv_listen((uv_stream_t *)&s->listener, BACKLOG, on_client);
     }
-    struct sockaddr_storage bound;
+    struct sockaddr_storage bound = {0};
     int size = sizeof bound;
     if (failed == 0) {
         failed = uv_tcp_getsockname(&s->listener, (struct sockaddr *)&bound, &size);

@@ -43,6 +43,18 @@ TEST(keeper__renews_at_a_third_or_when_the_service_says)
     CHECK_U64(k.next_ms, 4500);
 }
 
+/* Never so late that the lease is overdue by then, nor so soon that it never rests. */
+TEST(keeper__follows_the_service_within_reason)
+{
+    struct pk_keeper k = {0};
+    pk_keeper_acked(&k, 500, 9000, 8000);
+    CHECK_U64(k.next_ms, 5000);
+    pk_keeper_acked(&k, 500, 9000, UINT64_MAX);
+    CHECK_U64(k.next_ms, 5000);
+    pk_keeper_acked(&k, 500, 9000, 1);
+    CHECK_U64(k.next_ms, 1400);
+}
+
 TEST(keeper__is_overdue_after_half_the_ttl)
 {
     struct pk_keeper k = {0};

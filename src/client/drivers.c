@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+#include "client/driver.h"
+
+const struct pk_driver *pk_driver_at(size_t i)
+{
+    static const struct pk_driver *const drivers[] = {
+        &pk_local_driver,
+        &pk_remote_driver,
+    };
+    return i < sizeof drivers / sizeof drivers[0] ? drivers[i] : NULL;
+}

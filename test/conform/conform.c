@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+#include "conform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* The unit tests' harness, behind a main() of our own that takes the URL. */
+int tap_main(int argc, char **argv);
+#define main tap_main
+#include "tap.c"
+#undef main
+
+static const char *url;
+
+/* ---- names ---- */
+
+enum { NAMES_MAX = 256 };
+
+static char names[NAMES_MAX][192];
+static unsigned n_names, n_cases;
+
+const char *name_of(const char *what)
+{
+    CHECK(n_names < NAMES_MAX);
+    char *name = names[n_names++];
+    (void)snprintf(name, sizeof names[0], "conform/%llx/%u/%s",
+                   (unsigned long long)now_ms() << 16 | (unsigned)getpid() % 65536,
+                   n_cases, what);
+    return name;
+}
+
+/* ---- the store ---- */
+
+static struct picket_guarantees declared;
+
+const struct picket_guarantees *guarantees(void)
+{
+    return &declared;
+}
+
+bool offers(int flag, const char *what)
+{
+    if (!flag) {
+        printf("# the store does not offer %s\n", what);
+    }
+    return flag != 0;
+}
+
+struct picket *try_open(uint32_t ttl_ms)
+{
+    struct picket *p = NULL;
+    struct picket_options o = {.ttl_ms = ttl_ms, .note = "conform"};
+    return picket_open(url, &o, &p) == PICKET_OK ? p : NULL;
+}
+
+struct picket *open_client(uint32_t ttl_ms)
+{
+    struct picket *p = try_open(ttl_ms);
+    CHECK(p != NULL);
+    return p;
+}
+
+struct picket_lock *take(struct picket *p, const char *name)
+{
+    struct picket_lock *l;
+    struct picket_acquire_options o = {.wait_ms = PATIENCE_MS};
+    enum picket_status s = picket_acquire(p, name, &o, &l);
+    if (s != PICKET_OK) {
+        printf("# %s: %s\n", picket_status_name(s), picket_last_error());
+    }
+    CHECK(s == PICKET_OK);
+    return l;
+}
+
+struct picket_lock *enqueue(struct picket *p, const char *name,
+                            const struct picket_acquire_options *o)
+{
+    struct picket_lock *l;
+    struct picket_want want = {.name = name};
+    if (o != NULL) {
+        want.mode = o->mode;
+        want.slots = o->slots;
+    }
+    CHECK(picket_enqueue(p, &want, 1, o, &l) == PICKET_OK);
+    return l;
+}
+
+void await_grant(struct picket_lock *l)
+{
+    CHECK(readable(picket_ready_fd(l), PATIENCE_MS));
+    CHECK(picket_wait(l, 0) == PICKET_OK);
+    CHECK(picket_token(l) != 0);
+}
+
+uint32_t waiters_of(struct picket *p, const char *name)
+{
+    struct picket_view *v;
+    CHECK(picket_show(p, name, &v) == PICKET_OK);
+    uint32_t n = v->waiters;
+    picket_view_free(v);
+    return n;
+}
+
+uint32_t holders_of(struct picket *p, const char *name)
+{
+    struct picket_view *v;
+    CHECK(picket_show(p, name, &v) == PICKET_OK);
+    uint32_t n = v->holders;
+    picket_view_free(v);
+    return n;
+}
+
+bool readable(int fd, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n;
+    do {
+        n = poll(&p, 1, timeout_ms);
+    } while (n < 0 && errno == EINTR);
+    return n == 1 && (p.revents & POLLIN) != 0;
+}
+
+uint64_t now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ---- workers ---- */
+
+static struct worker workers[WORKERS_MAX];
+
+_Noreturn void die(const char *file, int line, const char *what)
+{
+    printf("# worker: %s:%d: not true: %s (%s)\n", file, line, what, picket_last_error());
+    (void)fflush(stdout);
+    _exit(99);
+}
+
+static void forget(struct worker *w)
+{
+    (void)close(w->to);
+    (void)close(w->from);
+    *w = (struct worker){0};
+}
+
+void fire(struct worker *w)
+{
+    if (w->pid > 0) {
+        (void)kill(w->pid, SIGKILL);
+        (void)waitpid(w->pid, NULL, 0);
+        forget(w);
+    }
+}
+
+__attribute__((destructor)) static void fire_all(void)
+{
+    for (int i = 0; i < WORKERS_MAX; i++) {
+        fire(&workers[i]);
+    }
+}
+
+int dismiss(struct worker *w)
+{
+    int status = -1;
+    CHECK(hear(w) == 0);
+    CHECK(waitpid(w->pid, &status, 0) == w->pid);
+    forget(w);
+    return status;
+}
+
+void begin(void)
+{
+    fire_all();
+    n_names = 0;
+    n_cases++;
+}
+
+/* Others' pipes must end when they do, so a child keeps none of them. */
+static void keep_only(int in, int out)
+{
+    for (int i = 0; i < WORKERS_MAX; i++) {
+        if (workers[i].pid > 0) {
+            (void)close(workers[i].to);
+            (void)close(workers[i].from);
+            workers[i].pid = 0;
+        }
+    }
+    MUST(in >= 0 && out >= 0);
+}
+
+struct worker *hire(void (*job)(int in, int out, void *arg), void *arg)
+{
+    int to[2], from[2], i = 0;
+    while (i < WORKERS_MAX && workers[i].pid > 0) {
+        i++;
+    }
+    CHECK(i < WORKERS_MAX);
+    CHECK(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        MUST(getppid() == parent);
+        (void)close(to[1]);
+        (void)close(from[0]);
+        keep_only(to[0], from[1]);
+        job(to[0], from[1], arg);
+        _exit(0);
+    }
+    CHECK(pid > 0);
+    (void)close(to[0]);
+    (void)close(from[1]);
+    workers[i] = (struct worker){pid, to[1], from[0]};
+    return &workers[i];
+}
+
+static int next_byte(int fd, int timeout_ms)
+{
+    char byte = 0;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n;
+    do {
+        n = poll(&p, 1, timeout_ms);
+    } while (n < 0 && errno == EINTR);
+    return n <= 0 ? -1 : read(fd, &byte, 1) == 1 ? byte : 0;
+}
+
+int hear(const struct worker *w)
+{
+    return next_byte(w->from, PATIENCE_MS);
+}
+
+void tell(const struct worker *w, char byte)
+{
+    CHECK(write(w->to, &byte, 1) == 1);
+}
+
+void say(int out, char byte)
+{
+    MUST(write(out, &byte, 1) == 1);
+}
+
+void await(int in, char byte)
+{
+    int told = next_byte(in, 4 * PATIENCE_MS);
+    if (told == 0) {
+        _exit(0); /* the case is over */
+    }
+    MUST(told == byte);
+}
+
+void *share(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || argc > 3) {
+        (void)fprintf(stderr, "usage: %s URL [--list | TEXT]\n", argv[0]);
+        return 2;
+    }
+    url = argv[1];
+    struct picket *p = try_open(0);
+    if (p == NULL) {
+        (void)fprintf(stderr, "conform: %s\n", picket_last_error());
+        return 1;
+    }
+    declared = *picket_guarantees(p);
+    picket_close(p);
+    argv[1] = argv[0];
+    return tap_main(argc - 1, argv + 1);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The conformance suite: what every store must do, through the public API alone.
+ *
+ *     conform URL [--list | TEXT]
+ *
+ * A case makes its own lock names, so that any number of runs may share a store, and asks
+ * for nothing that the store does not declare of itself (picket_guarantees). Nothing is
+ * timed: a case waits for what must come, or compares clocks that the API shows.
+ *
+ * Worker processes are told things and report, one byte each. They never return into the
+ * harness and never CHECK: they MUST, and leave by _exit.
+ */
+#ifndef PICKET_CONFORM_H
+#define PICKET_CONFORM_H
+
+#include <picket.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "tap.h"
+
+enum {
+    /* Longer than anything takes on a busy machine. */
+    PATIENCE_MS = 30000,
+    /* A TTL whose renewals, and whatever hangs on them, come after all patience. */
+    LONG_TTL_MS = 180000,
+    /* A TTL that is worth waiting for. */
+    SHORT_TTL_MS = 2000,
+    WORKERS_MAX = 16,
+};
+
+/* Begins a case: a new set of names, and no workers. */
+void begin(void);
+/* A name of this case alone, good to its end. */
+const char *name_of(const char *what);
+
+/* False, and a word about it: the store does not offer that. */
+bool offers(int flag, const char *what);
+const struct picket_guarantees *guarantees(void);
+
+/* NULL when it can't be opened; for workers. */
+struct picket *try_open(uint32_t ttl_ms);
+struct picket *open_client(uint32_t ttl_ms);
+struct picket_lock *take(struct picket *p, const char *name);
+struct picket_lock *enqueue(struct picket *p, const char *name,
+                            const struct picket_acquire_options *o);
+/* Within patience, by a push or by whatever the store has. */
+void await_grant(struct picket_lock *l);
+uint32_t waiters_of(struct picket *p, const char *name);
+uint32_t holders_of(struct picket *p, const char *name);
+
+bool readable(int fd, int timeout_ms);
+uint64_t now_ms(void); /* CLOCK_BOOTTIME, as picket_safe_until_ms() */
+
+/* ---- workers ---- */
+
+struct worker {
+    pid_t pid;
+    int to, from;
+};
+
+#define MUST(cond) ((cond) ? (void)0 : die(__FILE__, __LINE__, #cond))
+_Noreturn void die(const char *file, int line, const char *what);
+
+struct worker *hire(void (*job)(int in, int out, void *arg), void *arg);
+/* Kills it as hard as can be, and sees it dead. */
+void fire(struct worker *w);
+/* Sees it end by itself, and returns its status. */
+int dismiss(struct worker *w);
+void tell(const struct worker *w, char byte);
+int hear(const struct worker *w); /* 0: it has ended; -1: nothing came in time */
+/* In a worker. */
+void say(int out, char byte);
+void await(int in, char byte);
+
+/* Zeroed memory that workers hired later share with us. */
+void *share(size_t size);
+
+#endif

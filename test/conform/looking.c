@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* Lists, elections, the watch stream, and the fence registers. */
+#include "conform.h"
+
+TEST(list__comes_in_pages)
+{
+    begin();
+    enum { LOCKS = 25, PAGE = 7 };
+    struct picket *p = open_client(LONG_TTL_MS);
+    char prefix[192], name[256], after[256] = "";
+    (void)snprintf(prefix, sizeof prefix, "%s/", name_of("list"));
+    for (int i = LOCKS - 1; i >= 0; i--) { /* byte order is not the order of taking */
+        (void)snprintf(name, sizeof name, "%s%02d", prefix, i);
+        (void)take(p, name);
+    }
+    int seen = 0;
+    for (;;) {
+        struct picket_view *v;
+        CHECK(picket_list(p, prefix, after[0] == '\0' ? NULL : after, PAGE, &v) ==
+              PICKET_OK);
+        size_t rows = v->n_rows;
+        CHECK(rows <= PAGE);
+        for (size_t i = 0; i < rows; i++) {
+            (void)snprintf(name, sizeof name, "%s%02d", prefix, seen++);
+            CHECK_STR(v->rows[i].name, name);
+            CHECK_U64(v->rows[i].holders, 1);
+            CHECK_U64(v->rows[i].waiters, 0);
+            CHECK_U64(v->rows[i].lease, picket_lease(p));
+        }
+        picket_view_free(v);
+        if (rows < PAGE) {
+            break;
+        }
+        (void)snprintf(after, sizeof after, "%s", name);
+    }
+    CHECK_U64(seen, LOCKS);
+    struct picket_view *v;
+    CHECK(picket_list(p, prefix, NULL, 1000, &v) == PICKET_OK);
+    CHECK_U64(v->n_rows, LOCKS);
+    picket_view_free(v);
+    CHECK(picket_list(p, name_of("none"), NULL, 10, &v) == PICKET_OK);
+    CHECK_U64(v->n_rows, 0);
+    picket_view_free(v);
+    picket_close(p);
+}
+
+/* ---- watching ---- */
+
+struct expected {
+    const char *what, *name, *why;
+};
+
+static struct picket_event expect(struct picket_watch *w, struct expected x)
+{
+    struct picket_event e = {.what = ""};
+    CHECK(picket_watch_next(w, PATIENCE_MS, &e) == PICKET_OK);
+    CHECK_STR(e.what, x.what);
+    CHECK_STR(e.name, x.name);
+    CHECK_STR(e.why, x.why);
+    return e;
+}
+
+TEST(watch__tells_everything_in_order)
+{
+    begin();
+    if (!offers(guarantees()->watch, "watching")) {
+        return;
+    }
+    char prefix[192], a[256], b[256];
+    (void)snprintf(prefix, sizeof prefix, "%s/", name_of("w"));
+    (void)snprintf(a, sizeof a, "%sa", prefix);
+    (void)snprintf(b, sizeof b, "%sb", prefix);
+    struct picket *p = open_client(LONG_TTL_MS);
+    struct picket *q = open_client(LONG_TTL_MS);
+    struct picket_watch *w;
+    struct picket_event e;
+    struct picket_lock *before = take(p, name_of("before"));
+    CHECK(picket_watch_open(q, prefix, &w) == PICKET_OK);
+    CHECK(!readable(picket_watch_fd(w), 0) ||
+          picket_watch_next(w, 0, &e) == PICKET_TIMEOUT);
+    struct picket_lock *l = take(p, a);
+    CHECK(readable(picket_watch_fd(w), PATIENCE_MS));
+    CHECK(picket_release(before) == PICKET_OK); /* has another prefix */
+    struct picket_lock *m = enqueue(q, a, NULL);
+    struct picket_lock *n = take(p, b);
+    struct picket_lock *o = enqueue(p, a, NULL);
+    CHECK(picket_cancel(o) == PICKET_OK);
+    CHECK(picket_release(l) == PICKET_OK);
+    await_grant(m);
+    CHECK(picket_break(p, a, picket_token(m), "enough") == PICKET_OK);
+    CHECK(picket_release(n) == PICKET_OK);
+    e = expect(w, (struct expected){"granted", a, ""});
+    CHECK_U64(e.token, picket_token(l));
+    CHECK_U64(e.lease, picket_lease(p));
+    uint64_t time = e.time_ms;
+    e = expect(w, (struct expected){"queued", a, ""});
+    CHECK_U64(e.lease, picket_lease(q));
+    CHECK_U64(e.place, 1);
+    (void)expect(w, (struct expected){"granted", b, ""});
+    (void)expect(w, (struct expected){"queued", a, ""});
+    (void)expect(w, (struct expected){"left", a, "withdrawn"});
+    (void)expect(w, (struct expected){"ended", a, "released"});
+    e = expect(w, (struct expected){"granted", a, ""});
+    CHECK_U64(e.token, picket_token(m));
+    e = expect(w, (struct expected){"ended", a, "broken"});
+    CHECK_STR(e.reason, "enough");
+    CHECK(strchr(e.by, '@') != NULL);
+    e = expect(w, (struct expected){"ended", b, "released"});
+    CHECK(e.time_ms >= time);
+    CHECK(picket_watch_next(w, 0, &e) == PICKET_TIMEOUT);
+    picket_watch_close(w);
+    picket_close(p);
+    picket_close(q);
+}
+
+/* A stream is not shared: each gets all of it, and one that isn't read holds up nobody.
+ */
+TEST(watch__is_everybodys_own)
+{
+    begin();
+    if (!offers(guarantees()->watch, "watching")) {
+        return;
+    }
+    enum { TIMES = 50 };
+    const char *name = name_of("w");
+    struct picket *p = open_client(LONG_TTL_MS);
+    struct picket_watch *w[2];
+    for (int i = 0; i < 2; i++) {
+        CHECK(picket_watch_open(p, name, &w[i]) == PICKET_OK);
+    }
+    for (int i = 0; i < TIMES; i++) {
+        picket_lock_close(take(p, name));
+    }
+    for (int i = 0; i < 2; i++) {
+        uint64_t last = 0;
+        for (int k = 0; k < TIMES; k++) {
+            struct picket_event e = expect(w[i], (struct expected){"granted", name, ""});
+            CHECK(e.token > last);
+            last = e.token;
+            (void)expect(w[i], (struct expected){"ended", name, "released"});
+        }
+        picket_watch_close(w[i]);
+    }
+    picket_close(p);
+}
+
+/* An observer knows who leads, is told of each change, and of the end. */
+TEST(election__value_is_seen_and_watched)
+{
+    begin();
+    if (!offers(guarantees()->election && guarantees()->watch, "elections to watch")) {
+        return;
+    }
+    const char *name = name_of("leader");
+    struct picket *a = open_client(LONG_TTL_MS);
+    struct picket *b = open_client(LONG_TTL_MS);
+    struct picket *observer = open_client(LONG_TTL_MS);
+    struct picket_watch *w;
+    struct picket_view *v;
+    CHECK(picket_watch_open(observer, name, &w) == PICKET_OK);
+    struct picket_acquire_options first = {.value = "node-1", .value_len = 6};
+    struct picket_acquire_options second = {
+        .value = "node\0two", .value_len = 8, .wait_ms = PICKET_FOREVER};
+    struct picket_lock *l, *m;
+    CHECK(picket_acquire(a, name, &first, &l) == PICKET_OK);
+    struct picket_event e = expect(w, (struct expected){"granted", name, ""});
+    CHECK_STR(e.value, "node-1");
+    CHECK(picket_show(observer, name, &v) == PICKET_OK);
+    CHECK_U64(v->n_rows, 1);
+    CHECK_STR(v->rows[0].value, "node-1");
+    picket_view_free(v);
+    CHECK(picket_set_value(l, "node-1b", 7) == PICKET_OK);
+    e = expect(w, (struct expected){"value", name, ""});
+    CHECK_STR(e.value, "node-1b");
+    m = enqueue(b, name, &second);
+    (void)expect(w, (struct expected){"queued", name, ""});
+    CHECK(picket_release(l) == PICKET_OK);
+    await_grant(m);
+    (void)expect(w, (struct expected){"ended", name, "released"});
+    e = expect(w, (struct expected){"granted", name, ""});
+    CHECK_U64(e.value_len, 8);
+    CHECK(memcmp(e.value, "node\0two", 8) == 0);
+    CHECK(picket_set_value(l, "late", 4) == PICKET_NOTHELD);
+    picket_watch_close(w);
+    picket_close(observer);
+    picket_close(a);
+    picket_close(b);
+}
+
+/* ---- fences ---- */
+
+/* P6, the whole table. */
+TEST(fence__never_goes_back)
+{
+    begin();
+    if (!offers(guarantees()->fence, "fences")) {
+        return;
+    }
+    const char *r = name_of("file");
+    struct picket *p = open_client(LONG_TTL_MS);
+    struct picket *q = open_client(LONG_TTL_MS);
+    uint64_t fence = 99;
+    char *value = NULL;
+    size_t len = 0;
+    CHECK(picket_fence_get(p, r, 0, &value, &len, &fence) == PICKET_NOTFOUND);
+    CHECK(picket_fence_check(p, r, 5, &fence) == PICKET_UNCLAIMED);
+    CHECK_U64(fence, 0);
+    CHECK(picket_fence_set(p, r, 5, "one", 3, &fence) == PICKET_OK);
+    CHECK_U64(fence, 5);
+    CHECK(picket_fence_check(p, r, 5, &fence) == PICKET_OK);
+    CHECK(picket_fence_check(p, r, 6, &fence) == PICKET_UNCLAIMED);
+    CHECK_U64(fence, 5);
+    CHECK(picket_fence_claim(q, r, 6, &fence) == PICKET_OK);
+    CHECK_U64(fence, 6);
+    CHECK(picket_fence_set(p, r, 5, "zombie", 6, &fence) == PICKET_STALE);
+    CHECK_U64(fence, 6);
+    CHECK(picket_fence_claim(p, r, 5, &fence) == PICKET_STALE);
+    CHECK(picket_fence_check(p, r, 5, &fence) == PICKET_STALE);
+    CHECK(picket_fence_get(p, r, 5, &value, &len, &fence) == PICKET_STALE);
+    /* What the older one wrote is what the newer one finds. */
+    CHECK(picket_fence_get(q, r, 6, &value, &len, &fence) == PICKET_OK);
+    CHECK_U64(len, 3);
+    CHECK_STR(value, "one");
+    free(value);
+    CHECK(picket_fence_claim(q, r, 6, &fence) == PICKET_OK); /* again is fine */
+    CHECK(picket_fence_get(p, r, 0, &value, &len, &fence) == PICKET_OK);
+    CHECK_U64(fence, 6);
+    free(value);
+    picket_close(p);
+    picket_close(q);
+}
+
+/* Writes of one holder are in its own order, also from one process to the next; values
+ * are bytes. */
+TEST(fence__keeps_the_last_write)
+{
+    begin();
+    if (!offers(guarantees()->fence, "fences")) {
+        return;
+    }
+    const char *r = name_of("file");
+    char text[32];
+    char *value;
+    size_t len;
+    for (int i = 0; i < 5; i++) {
+        struct picket *p = open_client(LONG_TTL_MS);
+        for (int k = 0; k < 10; k++) {
+            int n = snprintf(text, sizeof text, "%d/%d", i, k);
+            CHECK(picket_fence_set(p, r, 3, text, (size_t)n, NULL) == PICKET_OK);
+        }
+        CHECK(picket_fence_get(p, r, 3, &value, &len, NULL) == PICKET_OK);
+        CHECK_STR(value, text);
+        free(value);
+        picket_close(p);
+    }
+    static char large[60000];
+    for (size_t i = 0; i < sizeof large; i++) {
+        large[i] = (char)(i * 7 + i / 251);
+    }
+    struct picket *p = open_client(LONG_TTL_MS);
+    CHECK(picket_fence_set(p, r, 4, large, sizeof large, NULL) == PICKET_OK);
+    CHECK(picket_fence_get(p, r, 4, &value, &len, NULL) == PICKET_OK);
+    CHECK_U64(len, sizeof large);
+    CHECK(memcmp(value, large, len) == 0);
+    free(value);
+    CHECK(picket_fence_set(p, r, 4, "", 0, NULL) == PICKET_OK);
+    CHECK(picket_fence_get(p, r, 0, &value, &len, NULL) == PICKET_OK);
+    CHECK_U64(len, 0);
+    free(value);
+    picket_close(p);
+}
+
+TEST(fence__is_watched)
+{
+    begin();
+    if (!offers(guarantees()->fence && guarantees()->watch, "fences to watch")) {
+        return;
+    }
+    const char *r = name_of("file");
+    struct picket *p = open_client(LONG_TTL_MS);
+    struct picket_watch *w;
+    CHECK(picket_watch_open(p, r, &w) == PICKET_OK);
+    CHECK(picket_fence_set(p, r, 8, "new", 3, NULL) == PICKET_OK);
+    struct picket_event e = expect(w, (struct expected){"fence-raised", r, ""});
+    CHECK_U64(e.token, 8);
+    e = expect(w, (struct expected){"fence-set", r, ""});
+    CHECK_STR(e.value, "new");
+    picket_watch_close(w);
+    picket_close(p);
+}
