@@ -25,7 +25,7 @@ static const struct pk_option options[] = {
      "connections, each with one request in flight", offsetof(struct settings, clients),
      1, CLIENTS_MAX},
     {PK_OPTION_SPAN, 't', "time", "SPAN", "for that long (default: 5s)",
-     offsetof(struct settings, ms), 100, 3600 * 1000},
+     offsetof(struct settings, ms), 100, 3600000},
     {PK_OPTION_NUMBER, 0, "holds", "N", "for hold: how many (default: 100000)",
      offsetof(struct settings, holds), 1, 10000000},
     {PK_OPTION_FLAG, 0, "redis", NULL, "use Redis' lock idiom, on a Redis or on Picket",

@@ -15,6 +15,7 @@ enum {
     KEEPALIVE_S = 15,
     DEAF_MS = 30000, /* TCP_USER_TIMEOUT: a peer that acknowledges nothing is gone */
     KEEP_BUFFER = 16 * 1024, /* larger ones are given back when they have been used */
+    INPUT_STEP = 2048,       /* room for more of a request whose length is not known */
 };
 
 /* ---- slots ---- */
@@ -194,6 +195,7 @@ static size_t take(struct pk_conn *c, const char *data, size_t len)
 {
     struct pk_server *s = c->server;
     size_t used = 0;
+    c->in_want = 0;
     while (used < len && c->stall == PK_STALL_NONE && !c->closing && !c->last &&
            c->relay == NULL) {
         uint32_t n;
@@ -202,6 +204,7 @@ static size_t take(struct pk_conn *c, const char *data, size_t len)
         enum pk_resp_got got =
             pk_resp_request(pk_bytes(data + used, len - used), s->args, &n, &one, &why);
         if (got == PK_RESP_MORE) {
+            c->in_want = one;
             break;
         }
         if (got == PK_RESP_BAD && c->pending > 0) {
@@ -318,10 +321,8 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
         *buf = uv_buf_init(c->server->scratch, PK_SERVER_SCRATCH);
         return;
     }
-    size_t want = c->in_len * 2 < PK_SERVER_SCRATCH ? PK_SERVER_SCRATCH : c->in_len * 2;
-    if (want > PK_RESP_REQUEST_MAX + PK_SERVER_SCRATCH) {
-        want = PK_RESP_REQUEST_MAX + PK_SERVER_SCRATCH;
-    }
+    size_t want = c->in_len + INPUT_STEP;
+    want = want < c->in_want ? c->in_want : want;
     if (c->in_capacity < want) {
         resize_input(c, want);
     }
@@ -344,7 +345,9 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         consume(c, buf->base, (size_t)n);
     } else {
         c->in_len += (size_t)n;
-        consume(c, c->in, c->in_len);
+        if (c->in_len + INPUT_STEP >= c->in_want) { /* else it is far from whole */
+            consume(c, c->in, c->in_len);
+        }
     }
 }
 
@@ -467,12 +470,13 @@ bool pk_conn_listens(const struct pk_conn *c)
 /* Nobody leads, as far as this node knows, and a request would be refused by now. */
 static bool is_cut_off(struct pk_server *s, uint64_t now)
 {
-    if (s->leader_id != 0) {
-        s->leaderless_ms = 0;
-    } else if (s->leaderless_ms == 0) {
+    if (s->leader_id != 0 || s->draining) {
+        return false;
+    }
+    if (s->leaderless_ms == 0) {
         s->leaderless_ms = now;
     }
-    return s->leaderless_ms != 0 && now - s->leaderless_ms >= PK_LEADER_PATIENCE_MS;
+    return now - s->leaderless_ms >= PK_LEADER_PATIENCE_MS;
 }
 
 void pk_conns_sweep(struct pk_server *s)

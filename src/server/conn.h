@@ -58,6 +58,7 @@ struct pk_conn {
 
     char *in; /* a request that is not whole, or stalled */
     size_t in_len, in_capacity;
+    size_t in_want; /* bytes without which it can't be whole; 0: not known */
     uint64_t in_since_ms;
     enum pk_stall stall;
     uint64_t leaderless_ms; /* since when its next request waits for a leader; 0: no */

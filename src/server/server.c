@@ -152,6 +152,7 @@ static void on_standing(void *ctx, bool serving, uint64_t leader_id)
     struct pk_server *s = ctx;
     bool another = leader_id != s->leader_id;
     s->leader_id = leader_id;
+    s->leaderless_ms = 0; /* counted from now, if it is nobody */
     const struct pk_peer *p = pk_peers_find(&s->peers, leader_id);
     pk_log(PK_LOG_INFO, serving ? "serving" : "standing", "node", s->self.name, "leader",
            leader_id == s->self.id ? s->self.name
@@ -252,7 +253,12 @@ static void drain(struct pk_server *s, uint64_t now)
     if (over || (idle && (!st.leader || s->alone))) {
         pk_log(PK_LOG_INFO, "stopping", "node", s->self.name, "drained",
                over ? "no" : "yes", NULL);
+        pk_turn_give_up(s->turn);
+        pk_conns_flush(s);
         close_everything(s);
+    } else if (st.leader && !st.transferring && !s->alone) {
+        /* Not yet, or not any more: an attempt that takes too long is given up. */
+        s->alone = pk_replica_transfer(s->replica, 0) != NULL;
     }
 }
 
@@ -281,9 +287,6 @@ static void on_signal(uv_signal_t *handle, int number)
     s->alone = other_voters(s) == 0;
     uv_close((uv_handle_t *)&s->listener, on_handle_closed);
     pk_turn_drain(s->turn);
-    if (!s->alone && pk_replica_standing(s->replica).leader) {
-        s->alone = pk_replica_transfer(s->replica, 0) != NULL;
-    }
 }
 
 /* ---- starting ---- */

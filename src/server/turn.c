@@ -529,6 +529,12 @@ void pk_turn_resume(struct pk_turn *t)
     t->draining = false;
 }
 
+void pk_turn_give_up(struct pk_turn *t)
+{
+    t->draining = true;
+    lose_term(t);
+}
+
 struct pk_turn_counts pk_turn_counts(const struct pk_turn *t)
 {
     struct pk_turn_counts counts = t->counts;

@@ -103,6 +103,8 @@ uint64_t pk_turn_pending(const struct pk_turn *t);
  * been taken in is still answered. Lasts until pk_turn_resume, over reigns too. */
 void pk_turn_drain(struct pk_turn *t);
 void pk_turn_resume(struct pk_turn *t);
+/* The node ends, whatever is under way: everything taken in is refused now. */
+void pk_turn_give_up(struct pk_turn *t);
 struct pk_turn_counts pk_turn_counts(const struct pk_turn *t);
 
 #endif
