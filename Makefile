@@ -5,11 +5,12 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 COMMANDS ?= 10000000
 TIMES ?= 10000
+SEEDS ?= 20000
 
 SECONDS ?= 120
 
 .PHONY: help run build test lint format coverage bench-core bench-peers contend chaos \
-	fuzz model mutants install setup clean
+	fuzz model mutants sim sim-mutants install setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -61,6 +62,14 @@ model: build ## compare machine and model over COMMANDS random commands (1000000
 
 mutants: build ## plant mistakes in a copy of the core and see each one caught
 	@test/model/mutants.sh
+
+sim: build ## simulate SEEDS (20000) clusters with faults in virtual time
+	@ninja -C build test/sim
+	@build/test/sim --seeds 1-$(SEEDS)
+
+sim-mutants: build ## plant mistakes in copies of the server and see each one caught
+	@ninja -C build test/sim
+	@test/sim/mutants.sh --all build
 
 install: setup build/build.ninja ## install under PREFIX (/usr/local) and DESTDIR
 	@meson configure build -Dprefix=$(PREFIX)

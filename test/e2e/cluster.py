@@ -11,7 +11,8 @@
 
 `start` gives the whole cluster once a leader serves. `Connection` talks RESP3 to one
 node: `c.leader().ask("LOCK", "SHOW", "db")`; a plain `Connection(port)` talks RESP2 and
-lets the node relay. Nothing here outlives the `with`.
+lets the node relay. Nothing here outlives the `with`. `hosts` puts each node into a
+network of its own, see lan.py.
 """
 import contextlib
 import os
@@ -136,12 +137,19 @@ class Connection:
         return {b"#": word == "t", b"_": None, b",": word}.get(kind, word)
 
 
+class Loopback:
+    """Where a node runs, unless it is told otherwise."""
+    address = "127.0.0.1"
+    enter = ()  # the words before a command that is to run there
+
+
 class Node:
     """One server process and its data, which outlives the process."""
 
-    def __init__(self, cluster, name, ports, place):
+    def __init__(self, cluster, name, ports, place, host=Loopback):
         self.cluster = cluster
         self.name = name
+        self.host = host
         self.port, self.raft_port, self.http_port = ports
         self.place = list(place)  # --cluster or --join, with its value
         self.data = os.path.join(cluster.dir, name)
@@ -150,7 +158,7 @@ class Node:
 
     @property
     def url(self):
-        return f"picket://127.0.0.1:{self.port}"
+        return f"picket://{self.host.address}:{self.port}"
 
     @property
     def pid(self):
@@ -160,13 +168,13 @@ class Node:
         """Starts the process; it need not serve yet when this returns."""
         if self.alive():
             raise NotReady(f"{self.name} is running already")
+        at = self.host.address
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.cluster.program, "serve", "--name", self.name, "--data", self.data,
-                 "--listen", f"127.0.0.1:{self.port}",
-                 "--http", f"127.0.0.1:{self.http_port}",
-                 "--raft", f"127.0.0.1:{self.raft_port}", *self.place,
-                 *self.cluster.flags],
+                [*self.host.enter, self.cluster.program, "serve", "--name", self.name,
+                 "--data", self.data, "--listen", f"{at}:{self.port}",
+                 "--http", f"{at}:{self.http_port}", "--raft", f"{at}:{self.raft_port}",
+                 *self.place, *self.cluster.flags],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def alive(self):
@@ -197,7 +205,7 @@ class Node:
 
     def connect(self, timeout=5):
         """A connection in RESP3 to this very node, which sends us on to no other."""
-        c = Connection(self.port, timeout=timeout)
+        c = Connection(self.port, self.host.address, timeout)
         try:
             c.ask("HELLO", 3)
             c.ask("CLIENT", "REDIRECT", "ON")
@@ -236,28 +244,32 @@ class Node:
 
 
 class Cluster:
-    """`n` nodes under `folder`. `flags` are passed to each `picket serve`."""
+    """`n` nodes under `folder`, on the first `n` of `hosts` if any are given. `flags` are
+    passed to each `picket serve`."""
 
-    def __init__(self, program, folder, n=1, flags=()):
+    def __init__(self, program, folder, n=1, flags=(), hosts=None):
         self.program = program
         self.dir = folder
         self.flags = list(flags)
         os.makedirs(folder, exist_ok=True)
         ports = free_ports(3 * n)
-        members = ",".join(f"n{i + 1}=127.0.0.1:{ports[3 * i + 1]}" for i in range(n))
+        hosts = hosts or [Loopback] * n
+        members = ",".join(f"n{i + 1}={hosts[i].address}:{ports[3 * i + 1]}"
+                           for i in range(n))
         self.nodes = [Node(self, f"n{i + 1}", ports[3 * i:3 * i + 3],
-                           ["--cluster", members]) for i in range(n)]
+                           ["--cluster", members], hosts[i]) for i in range(n)]
 
     @property
     def url(self):
-        return "picket://" + ",".join(f"127.0.0.1:{n.port}" for n in self.nodes)
+        return "picket://" + ",".join(f"{n.host.address}:{n.port}" for n in self.nodes)
 
     def node(self, name):
         return next(n for n in self.nodes if n.name == name)
 
     def join(self, name, through):
         """Starts one more node, which joins through a node that is there."""
-        node = Node(self, name, free_ports(3), ["--join", f"127.0.0.1:{through.port}"])
+        node = Node(self, name, free_ports(3),
+                    ["--join", f"{through.host.address}:{through.port}"])
         self.nodes.append(node)
         node.start()
         return node

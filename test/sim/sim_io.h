@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A raft_io without files and sockets: one life of one node on a simulated disk and
+ * network.
+ *
+ * Disk: writes to the log are queued and reach the disk in order; a snapshot of our own
+ * state is written beside them, one that was received goes into the queue. A crash
+ * keeps any prefix of the queue, and any part of the append that it cuts.
+ */
+#ifndef PICKET_SIM_IO_H
+#define PICKET_SIM_IO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rng.h"
+#include "sim_disk.h"
+#include "sim_net.h"
+
+struct raft_io;
+struct sim_io;
+
+/* How long the disk takes; can change while it works. */
+struct sim_speed {
+    uint64_t least_us, most_us; /* of an append */
+    uint64_t snapshot_us;       /* of a snapshot, at most */
+};
+
+struct sim_io_options {
+    struct sim_process *process;
+    struct sim_heap *heap; /* the process's memory, as the library uses it */
+    struct sim_disk *disk;
+    struct sim_net *net;
+    const struct sim_speed *speed;
+    struct rng *rng;
+    uint32_t place; /* in the network; the node's id is one more */
+    /* The library has been at work: whoever is on top of it may have something to do. */
+    void (*worked)(void *self);
+};
+
+struct sim_io_counts {
+    uint64_t appends, truncations, snapshots_taken, snapshots_installed;
+    uint64_t snapshots_sent, torn, writes_lost;
+};
+
+/* Of the node at this place. */
+const char *sim_io_address(uint32_t place);
+
+struct sim_io *sim_io_new(const struct sim_io_options *o, struct sim_io_counts *counts);
+struct raft_io *sim_io_raft(struct sim_io *io);
+/* A full disk reports no room, and leaders refuse. */
+void sim_io_full(struct sim_io *io, bool full);
+/* A message of another node's sim_io. */
+void sim_io_receive(struct sim_io *io, struct sim_message *m);
+/* Tells the library that its messages are out. After every use of the library. */
+void sim_io_flush(struct sim_io *io);
+/* The power is gone: what had been queued for the disk gets there or not. */
+void sim_io_crash(struct sim_io *io);
+void sim_io_free(struct sim_io *io);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The operator: lets nodes join and leave, puts backups back. Goes towards its aim step
+ * by step, by whoever leads at the moment, and tries again when a step came to nothing.
+ */
+#include <inttypes.h>
+
+#include "core/door.h"
+#include "sim_world.h"
+
+enum { LOOK_MS = 120, PIECES = 3, VOTERS_LEAST = 3 };
+
+static void look(void *self, uint64_t unused, void *load);
+
+static void look_later(struct sim_world *w)
+{
+    sim_process_at(&w->fate, w->queue.now_us + LOOK_MS * SIM_MS, look, 0, NULL);
+}
+
+void sim_operator_begin(struct sim_world *w)
+{
+    if (w->faults[SIM_FAULT_join] || w->faults[SIM_FAULT_leave] ||
+        w->faults[SIM_FAULT_restore]) {
+        look_later(w);
+    }
+}
+
+void sim_operator_free(struct sim_world *w)
+{
+    pk_door_resize(w->operator.backup, 0);
+    w->operator.backup = NULL;
+}
+
+/* ---- members ---- */
+
+/* The member with that id as the leader knows it; NULL: none. */
+static const struct pk_member *find(const struct pk_member *m, size_t n, uint64_t id)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (m[i].id == id) {
+            return &m[i];
+        }
+    }
+    return NULL;
+}
+
+static void changed(void *ctx, const char *wrong)
+{
+    struct sim_world *w = ctx;
+    sim_world_say(w, "the change is done: %s", wrong == NULL ? "yes" : wrong);
+    w->operator.changing = false;
+    w->operator.confirmed = wrong == NULL;
+}
+
+static void change(struct sim_world *w, struct sim_node *leader, enum pk_change what,
+                   uint32_t place)
+{
+    struct pk_member m = sim_node_member(place);
+    struct sim_operator *o = &w->operator;
+    sim_node_enter(leader);
+    o->confirmed = false;
+    o->changing = true;
+    o->changer = leader;
+    o->changing_life = leader->process.life;
+    const char *wrong =
+        pk_replica_change(leader->replica, what, m.id, m.address, changed, w);
+    sim_world_say(w, "change %d of node %" PRIu32 ": %s", (int)what, place + 1,
+                  wrong == NULL ? "begun" : wrong);
+    if (wrong != NULL) {
+        o->changing = false;
+    }
+    sim_node_end_turn(leader);
+}
+
+/* A change whose leader has crashed is told by nobody. */
+static bool is_changing(const struct sim_operator *o)
+{
+    return o->changing && o->changer->process.up &&
+           o->changer->process.life == o->changing_life;
+}
+
+static void go_on_joining(struct sim_world *w, struct sim_node *leader,
+                          const struct pk_member *members, size_t n)
+{
+    uint32_t place = w->operator.joining - 1;
+    const struct pk_member *m = find(members, n, place + 1);
+    if (m == NULL) {
+        change(w, leader, PK_CHANGE_ADD, place);
+    } else if (m->role == PK_MEMBER_SPARE) {
+        change(w, leader, PK_CHANGE_STANDBY, place);
+    } else if (m->role == PK_MEMBER_STANDBY) {
+        change(w, leader, PK_CHANGE_VOTER, place);
+    } else if (w->operator.confirmed) {
+        w->operator.joining = 0;
+        w->totals->joined++;
+    } else {
+        w->operator.confirmed = true; /* it stands; the next look may go on */
+    }
+}
+
+static void go_on_leaving(struct sim_world *w, struct sim_node *leader,
+                          const struct pk_member *members, size_t n)
+{
+    struct sim_operator *o = &w->operator;
+    uint32_t place = o->leaving - 1;
+    if (find(members, n, place + 1) == NULL) {
+        if (o->confirmed) {
+            o->leaving = 0;
+            w->gone[place] = true;
+            w->totals->left++;
+            if (w->nodes[place].process.up) {
+                sim_node_crash(&w->nodes[place]);
+            }
+        }
+        o->confirmed = true;
+    } else if (leader->place == place) {
+        sim_node_enter(leader);
+        pk_replica_transfer(leader->replica, 0);
+        sim_node_end_turn(leader);
+    } else {
+        change(w, leader, PK_CHANGE_REMOVE, place);
+    }
+}
+
+/* A new node with an empty disk and an id that nobody had before. */
+void sim_operator_join(struct sim_world *w)
+{
+    uint32_t place = w->n_nodes++;
+    w->operator.joining = place + 1;
+    w->habits.nodes = w->n_nodes;
+    sim_world_say(w, "node %" PRIu32 " shall join", place + 1);
+    sim_world_start_node(w, place);
+}
+
+void sim_operator_leave(struct sim_world *w)
+{
+    struct pk_member members[PK_MEMBERS_MAX];
+    struct sim_node *leader = sim_world_leader(w);
+    if (leader == NULL || w->operator.joining != 0) {
+        return;
+    }
+    size_t n = pk_replica_members(leader->replica, members, NULL);
+    if (n > VOTERS_LEAST) {
+        const struct pk_member *m = &members[rng_below(&w->rng, n)];
+        w->operator.leaving =(uint32_t) m->id;
+        sim_world_say(w, "node %" PRIu64 " shall leave", m->id);
+    }
+}
+
+/* ---- backups ---- */
+
+void sim_operator_restore(struct sim_world *w)
+{
+    struct sim_operator *o = &w->operator;
+    struct sim_node *leader = sim_world_leader(w);
+    if (leader != NULL) {
+        o->backup_len = pk_replica_backup(leader->replica, &o->backup);
+        o->restored = 0;
+        o->restore_us = w->queue.now_us + rng_between(&w->rng, 300, 4000) * SIM_MS;
+        sim_world_say(w, "a backup is taken");
+    }
+}
+
+static void go_on_restoring(struct sim_world *w, struct sim_node *leader)
+{
+    struct sim_operator *o = &w->operator;
+    size_t piece = o->backup_len / PIECES + 1;
+    size_t left = o->backup_len - o->restored;
+    const struct pk_ticket nobody = {0, 0};
+    sim_node_enter(leader);
+    if (left > 0) {
+        size_t len = left < piece ? left : piece;
+        if (pk_turn_add_restore(leader->turn, pk_bytes(o->backup + o->restored, len),
+                                o->restored, nobody)) {
+            o->restored += len;
+        }
+    } else if (pk_turn_add_adopt(leader->turn, nobody)) {
+        sim_world_say(w, "the backup is put back");
+        sim_operator_free(w);
+    }
+    sim_node_end_turn(leader);
+}
+
+/* ---- looking ---- */
+
+static void look(void *self, uint64_t unused, void *load)
+{
+    (void)unused;
+    (void)load;
+    struct sim_world *w = self;
+    struct sim_operator *o = &w->operator;
+    struct sim_node *leader = sim_world_leader(w);
+    look_later(w);
+    if (leader == NULL || is_changing(o)) {
+        return;
+    }
+    struct pk_member members[PK_MEMBERS_MAX];
+    size_t n = pk_replica_members(leader->replica, members, NULL);
+    if (o->joining != 0) {
+        go_on_joining(w, leader, members, n);
+    } else if (o->leaving != 0) {
+        go_on_leaving(w, leader, members, n);
+    } else if (o->backup != NULL && w->queue.now_us >= o->restore_us && !w->healing) {
+        go_on_restoring(w, leader);
+    }
+}
