@@ -14,16 +14,18 @@
 
 struct settings {
     struct pk_common common;
-    uint64_t clients, ms, holds;
+    uint64_t clients, connections, ms, holds;
     bool redis;
 };
 
 enum { CLIENTS_MAX = 10000, TRIES = 40, TRY_MS = 250 };
 
 static const struct pk_option options[] = {
-    {PK_OPTION_NUMBER, 'c', "clients", "N",
-     "connections, each with one request in flight", offsetof(struct settings, clients),
-     1, CLIENTS_MAX},
+    {PK_OPTION_NUMBER, 'c', "clients", "N", "each with one request in flight",
+     offsetof(struct settings, clients), 1, CLIENTS_MAX},
+    {PK_OPTION_NUMBER, 0, "connections", "N",
+     "that the clients share (default: one for each)",
+     offsetof(struct settings, connections), 1, CLIENTS_MAX},
     {PK_OPTION_SPAN, 't', "time", "SPAN", "for that long (default: 5s)",
      offsetof(struct settings, ms), 100, 3600000},
     {PK_OPTION_NUMBER, 0, "holds", "N", "for hold: how many (default: 100000)",
@@ -200,6 +202,10 @@ static int run(int argc, char **argv)
                               "renew or hold",
                               words.at[0]);
     }
+    if (s.connections != 0 && kinds[k].kind == PK_LOAD_HANDOFF) {
+        return pk_errors_fail("who waits for a lock needs a connection of its own; leave "
+                              "out --connections");
+    }
     if (s.redis && kinds[k].kind != PK_LOAD_PAIRS && kinds[k].kind != PK_LOAD_HOLD) {
         return pk_errors_fail("Redis' idiom has no %s; use latency, pairs or hold",
                               words.at[0]);
@@ -220,6 +226,7 @@ static int run(int argc, char **argv)
     struct pk_load_options o = {.kind = kinds[k].kind,
                                 .address = address,
                                 .clients = (uint32_t)s.clients,
+                                .connections = (uint32_t)s.connections,
                                 .ms = s.ms,
                                 .holds = s.holds,
                                 .redis = s.redis,
@@ -242,9 +249,9 @@ const struct pk_cli_verb pk_cli_bench = {
     .brief = "measure a lock service",
     .usage = "[OPTIONS] latency|pairs|handoff|renew|hold",
     .about =
-        "Puts a load on a server and prints how long answers take. Each client is one "
-        "connection\n"
-        "with one request in flight.\n"
+        "Puts a load on a server and prints how long answers take. Each client has one "
+        "request in\n"
+        "flight, on a connection of its own or on one that it shares.\n"
         "\n"
         "  latency  one client takes and releases a lock\n"
         "  pairs    64 clients do so, each with a lock of its own\n"

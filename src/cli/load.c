@@ -17,7 +17,7 @@
 enum {
     TTL_MS = 600 * 1000,
     CONNECT_MS = 5000,
-    INPUT = 4096,
+    INPUT = 64 * 1024,
     EVENTS = 256,
 };
 
@@ -28,13 +28,20 @@ enum {
 enum step { OPENING, ACQUIRING, HOLDING, RELEASING, RENEWING, DONE };
 
 struct client {
-    int fd;
+    struct link *link;
     uint32_t number;
     enum step step;
     uint64_t lease, token, request;
     uint64_t asked_ns, began_ns; /* this request, this pair */
     uint64_t held;               /* HOLD: so far */
-    struct pk_resp_out out;
+    struct client *next;         /* of those who wait for an answer on the same link */
+};
+
+/* One connection. Answers come in the order of the requests. */
+struct link {
+    int fd;
+    struct client *first, *last; /* unanswered */
+    struct pk_resp_out out;      /* requests of this turn */
     size_t in_len;
     char in[INPUT];
 };
@@ -43,6 +50,8 @@ struct load {
     const struct pk_load_options *o;
     struct pk_load_result *r;
     struct client *clients;
+    struct link *links;
+    uint32_t n_links;
     int epoll;
     bool over;
     uint64_t released_ns; /* HANDOFF: when the last holder sent its release */
@@ -94,25 +103,24 @@ static void lock_name(const struct load *l, const struct client *c, char *out,
     }
 }
 
-static void send_out(struct load *l, struct client *c)
+static void send_out(struct load *l, struct link *k)
 {
     size_t sent = 0;
-    c->asked_ns = now_ns();
-    while (sent < c->out.len) { /* a few hundred bytes: the socket takes them */
-        ssize_t n = send(c->fd, c->out.data + sent, c->out.len - sent, MSG_NOSIGNAL);
+    while (sent < k->out.len) { /* a few kilobytes at most: the socket takes them */
+        ssize_t n = send(k->fd, k->out.data + sent, k->out.len - sent, MSG_NOSIGNAL);
         if (n < 0 && errno != EINTR && errno != EAGAIN) {
             note_error(l, pk_text(strerror(errno)));
-            c->step = DONE;
-            return;
+            break;
         }
         sent += n > 0 ? (size_t)n : 0;
     }
+    k->out.len = 0;
 }
 
 static void ask_redis(struct load *l, struct client *c)
 {
     char name[64], value[32];
-    struct pk_resp_out *o = &c->out;
+    struct pk_resp_out *o = &c->link->out;
     lock_name(l, c, name, sizeof name);
     (void)snprintf(value, sizeof value, "%u", c->number);
     if (c->step == ACQUIRING) {
@@ -162,22 +170,26 @@ static void ask_native(struct load *l, struct client *c)
         pk_command_put_lease(id, 0, c->lease);
         break;
     }
-    pk_proto_write_command(&c->out, &cmd);
+    pk_proto_write_command(&c->link->out, &cmd);
 }
 
+/* Puts the request into its link; it is sent at the end of the turn. */
 static void ask(struct load *l, struct client *c, enum step step)
 {
+    struct link *k = c->link;
     c->step = step;
-    c->out.len = 0;
+    c->asked_ns = now_ns();
+    c->next = NULL;
+    *(k->first == NULL ? &k->first : &k->last->next) = c;
+    k->last = c;
     if (l->o->redis) {
         ask_redis(l, c);
     } else {
         ask_native(l, c);
     }
     if (step == RELEASING && l->o->kind == PK_LOAD_HANDOFF) {
-        l->released_ns = now_ns();
+        l->released_ns = c->asked_ns;
     }
-    send_out(l, c);
 }
 
 /* ---- answers ---- */
@@ -266,44 +278,66 @@ static bool take_answer(struct load *l, struct client *c, struct pk_bytes whole)
     return true;
 }
 
-static void receive(struct load *l, struct client *c)
+/* The connection is gone, and with it all who use it. */
+static void drop(struct load *l, struct link *k)
 {
-    ssize_t n = recv(c->fd, c->in + c->in_len, sizeof c->in - c->in_len, 0);
-    if (n <= 0) {
-        if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-            note_error(l, pk_text("connection closed"));
-            (void)epoll_ctl(l->epoll, EPOLL_CTL_DEL, c->fd, NULL);
-            c->step = DONE;
-        }
-        return;
-    }
-    uint64_t now = now_ns();
-    c->in_len += (size_t)n;
-    size_t used;
-    while (pk_resp_whole(pk_bytes(c->in, c->in_len), &used) == PK_RESP_ONE) {
-        bool good = take_answer(l, c, pk_bytes(c->in, used));
-        c->in_len -= used;
-        memmove(c->in, c->in + used, c->in_len);
-        if (good) {
-            answered(l, c, now);
-        } else if (c->step != DONE) {
-            again(l, c);
+    note_error(l, pk_text("connection closed"));
+    (void)epoll_ctl(l->epoll, EPOLL_CTL_DEL, k->fd, NULL);
+    for (uint32_t i = 0; i < l->o->clients; i++) {
+        if (l->clients[i].link == k) {
+            l->clients[i].step = DONE;
         }
     }
 }
 
+static void take_one(struct load *l, struct link *k, struct pk_bytes whole, uint64_t now)
+{
+    struct client *c = k->first;
+    if (c == NULL) {
+        note_error(l, whole);
+        return;
+    }
+    k->first = c->next;
+    if (take_answer(l, c, whole)) {
+        answered(l, c, now);
+    } else {
+        again(l, c);
+    }
+}
+
+static void receive(struct load *l, struct link *k)
+{
+    ssize_t n = recv(k->fd, k->in + k->in_len, sizeof k->in - k->in_len, 0);
+    if (n <= 0) {
+        if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+            drop(l, k);
+        }
+        return;
+    }
+    uint64_t now = now_ns();
+    k->in_len += (size_t)n;
+    size_t used = 0, one;
+    while (pk_resp_whole(pk_bytes(k->in + used, k->in_len - used), &one) == PK_RESP_ONE) {
+        take_one(l, k, pk_bytes(k->in + used, one), now);
+        used += one;
+    }
+    k->in_len -= used;
+    memmove(k->in, k->in + used, k->in_len);
+    send_out(l, k);
+}
+
 /* ---- the run ---- */
 
-static bool connect_one(struct load *l, struct client *c, char *why, size_t size)
+static bool connect_one(struct load *l, struct link *k, char *why, size_t size)
 {
     struct pk_ask a;
     if (!pk_ask_open(&a, l->o->address, CONNECT_MS)) {
         (void)snprintf(why, size, "%s", a.why);
         return false;
     }
-    struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
-    c->fd = a.fd;
-    if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, c->fd, &e) != 0) {
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = k};
+    k->fd = a.fd;
+    if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, k->fd, &e) != 0) {
         (void)snprintf(why, size, "epoll: %s", strerror(errno));
         return false;
     }
@@ -335,15 +369,21 @@ static bool load_script(struct load *l, char *why, size_t size)
 static bool begin(struct load *l, char *why, size_t size)
 {
     uint32_t n = l->o->clients;
+    l->n_links = l->o->connections == 0 || l->o->connections > n ? n : l->o->connections;
     l->clients = pk_door_resize(NULL, n * sizeof *l->clients);
     memset(l->clients, 0, n * sizeof *l->clients);
+    l->links = pk_door_resize(NULL, l->n_links * sizeof *l->links);
+    memset(l->links, 0, l->n_links * sizeof *l->links);
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (l->o->redis && !load_script(l, why, size)) {
         return false;
     }
     for (uint32_t i = 0; i < n; i++) {
         l->clients[i].number = i;
-        if (!connect_one(l, &l->clients[i], why, size)) {
+        l->clients[i].link = &l->links[i % l->n_links];
+    }
+    for (uint32_t i = 0; i < l->n_links; i++) {
+        if (!connect_one(l, &l->links[i], why, size)) {
             return false;
         }
     }
@@ -380,6 +420,9 @@ static void run(struct load *l)
             ask(l, &l->clients[i], OPENING);
         }
     }
+    for (uint32_t i = 0; i < l->n_links; i++) {
+        send_out(l, &l->links[i]);
+    }
     uint64_t end = start + l->o->ms * 1000000;
     uint64_t give_up = end + 5000000000;
     while (!all_done(l)) {
@@ -409,16 +452,17 @@ static void tidy_up(struct load *l)
         return;
     }
     bool ok = true;
+    struct pk_resp_out request = {0};
     for (uint32_t i = 0; i < l->o->clients && ok; i++) {
         struct pk_command close_it = {.verb = PK_LEASE_CLOSE,
                                       .lease = l->clients[i].lease};
         struct pk_bytes answer;
         bool sent;
-        l->clients[i].out.len = 0;
-        pk_proto_write_command(&l->clients[i].out, &close_it);
-        ok = l->clients[i].lease == 0 ||
-             pk_ask(&a, &l->clients[i].out, CONNECT_MS, &answer, &sent);
+        request.len = 0;
+        pk_proto_write_command(&request, &close_it);
+        ok = l->clients[i].lease == 0 || pk_ask(&a, &request, CONNECT_MS, &answer, &sent);
     }
+    pk_resp_free(&request);
     pk_ask_close(&a);
 }
 
@@ -432,12 +476,13 @@ bool pk_load_run(const struct pk_load_options *o, struct pk_load_result *out, ch
         run(&l);
         tidy_up(&l);
     }
-    for (uint32_t i = 0; i < o->clients; i++) {
-        pk_resp_free(&l.clients[i].out);
-        if (l.clients[i].fd > 0) {
-            (void)close(l.clients[i].fd);
+    for (uint32_t i = 0; i < l.n_links; i++) {
+        pk_resp_free(&l.links[i].out);
+        if (l.links[i].fd > 0) {
+            (void)close(l.links[i].fd);
         }
     }
+    pk_door_resize(l.links, 0);
     pk_door_resize(l.clients, 0);
     pk_effects_free(&l.effects);
     (void)close(l.epoll);

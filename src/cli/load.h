@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A load on a lock service: many clients, one thread, one connection each, one request
- * of each in flight; every answer is timed. Speaks the native protocol, or Redis' lock
+ * A load on a lock service: many clients in one thread, one request of each in flight;
+ * every answer is timed. Each has a connection of its own, or several share one, as the
+ * threads of a process do; then their requests are pipelined. Speaks the native protocol, or Redis' lock
  * idiom, so that the same load can be put on a Redis.
  */
 #ifndef PICKET_CLI_LOAD_H
@@ -22,6 +23,7 @@ struct pk_load_options {
     enum pk_load_kind kind;
     const char *address; /* HOST:PORT of the leader */
     uint32_t clients;
+    uint32_t connections; /* 0: one for each client */
     uint64_t ms;    /* for that long; HOLD: until all are held */
     uint64_t holds; /* HOLD: locks in all, each on a lease of its own */
     bool redis;
