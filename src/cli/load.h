@@ -2,8 +2,8 @@
 /*
  * A load on a lock service: many clients in one thread, one request of each in flight;
  * every answer is timed. Each has a connection of its own, or several share one, as the
- * threads of a process do; then their requests are pipelined. Speaks the native protocol, or Redis' lock
- * idiom, so that the same load can be put on a Redis.
+ * threads of a process do; then their requests are pipelined. Speaks the native
+ * protocol, or Redis' lock idiom, so that the same load can be put on a Redis.
  */
 #ifndef PICKET_CLI_LOAD_H
 #define PICKET_CLI_LOAD_H

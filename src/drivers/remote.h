@@ -78,6 +78,8 @@ struct pk_store {
     struct pk_place place;   /* that we talk to, or tried last */
     uint32_t turn;           /* which of the places is next */
     bool invited;            /* a node has named the leader: `place` is next */
+    bool guest;              /* that is how we came to `place` */
+    bool detour;             /* the leader can't be reached: ask others to relay */
     uint32_t failures, hops; /* in a row, without an answer from the machine */
     uint64_t again_ms;       /* not before that: connect, or send what is unsent */
     uint64_t dialled_ms, heard_ms;

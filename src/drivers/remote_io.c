@@ -269,6 +269,11 @@ static void close_line(struct pk_store *s)
 
 static void give_up(struct pk_store *s, const char *why)
 {
+    if (s->line == PK_LINE_OPEN) {
+        s->detour = false;
+    } else if (s->guest) {
+        s->detour = true; /* others reach the leader, we don't: let them pass it on */
+    }
     note_trouble(s, why);
     close_line(s);
     s->turn = (s->turn + 1) % s->places.count;
@@ -307,6 +312,7 @@ static void dial(struct pk_store *s)
     if (!s->invited) {
         s->place = s->places.list[s->turn];
     }
+    s->guest = s->invited;
     s->invited = false;
     struct pk_place place = s->place;
     pthread_mutex_unlock(&s->mutex);
@@ -322,7 +328,7 @@ static void dial(struct pk_store *s)
 static void greet(struct pk_store *s)
 {
     static const char *const hello[] = {"HELLO", "3"};
-    static const char *const redirect[] = {"CLIENT", "REDIRECT", "ON"};
+    const char *const redirect[] = {"CLIENT", "REDIRECT", s->detour ? "OFF" : "ON"};
     s->line = PK_LINE_GREETING;
     s->heard_ms = pk_clock_ms();
     put_words(s, PK_ASK_HELLO, hello, 2);

@@ -483,17 +483,19 @@ void pk_conns_sweep(struct pk_server *s)
 {
     uint64_t now = pk_server_now(s);
     bool cut_off = is_cut_off(s, now);
+    s->unsent_total = 0;
     for (uint32_t i = 0; i < s->conn_slots; i++) {
         struct pk_conn *c = s->conns[i];
         if (c == NULL || c->closing) {
             continue;
         }
+        s->unsent_total += pk_conn_unsent(c);
         bool slow = c->in_len > 0 && c->stall == PK_STALL_NONE && c->relay == NULL &&
                     now - c->in_since_ms > PK_CONN_REQUEST_MS;
         if (slow) {
             pk_metrics_count(s->metrics, PK_COUNT_SLOW_CLOSED, 1);
             pk_conn_close(c);
-        } else if (cut_off && pk_conn_listens(c)) {
+        } else if (cut_off && c->pending == 0 && pk_conn_listens(c)) {
             /* What it waits for happens elsewhere; silence would keep it here (P9). */
             pk_conn_close(c);
         } else if (c->stall == PK_STALL_LEADER) {

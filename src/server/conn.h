@@ -11,6 +11,8 @@
  *   PK_CONN_UNSENT_SOFT   bytes unsent above which no more requests are taken
  *   PK_CONN_UNSENT_PUSH   bytes unsent above which no more is pushed: a watcher gets a
  *                         gap, the owner of a lease is disconnected and will ask
+ *   PK_CONN_UNSENT_TOTAL  bytes unsent to all together above which watchers get a gap at
+ *                         once (looked at five times a second)
  *   PK_RESP_REQUEST_MAX   bytes of one request
  *   PK_CONN_INPUT_TOTAL   bytes of unfinished requests, of all connections together
  *   PK_CONN_REQUEST_MS    for one request to arrive
@@ -32,6 +34,7 @@ enum {
     PK_CONN_PENDING_MAX = 1024,
     PK_CONN_UNSENT_SOFT = 256 * 1024,
     PK_CONN_UNSENT_PUSH = 1024 * 1024,
+    PK_CONN_UNSENT_TOTAL = 256 * 1024 * 1024,
     PK_CONN_INPUT_TOTAL = 256 * 1024 * 1024,
     PK_CONN_REQUEST_MS = 30000,
     PK_CONN_NAME_MAX = 64,

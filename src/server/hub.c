@@ -251,7 +251,9 @@ static bool wants(const struct pk_conn *c, const struct pk_effect *e)
 
 static void tell_watcher(struct pk_conn *c, const struct pk_effect *e)
 {
-    if (pk_conn_unsent(c) > PK_CONN_UNSENT_PUSH) {
+    size_t unsent = pk_conn_unsent(c);
+    bool crowded = c->server->unsent_total > PK_CONN_UNSENT_TOTAL;
+    if (unsent > PK_CONN_UNSENT_PUSH || (crowded && unsent > 0)) {
         c->gap = true;
         return;
     }

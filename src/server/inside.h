@@ -61,7 +61,8 @@ struct pk_server {
 
     struct pk_conn **conns; /* by slot */
     uint32_t conn_slots, conn_count, next_generation;
-    size_t input_total; /* bytes kept of unfinished requests */
+    size_t input_total;  /* bytes kept of unfinished requests */
+    size_t unsent_total; /* bytes that clients have not taken, when last looked */
     struct pk_conn *dirty, *queued, *last_queued;
     struct pk_hub hub;
 

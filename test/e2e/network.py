@@ -15,11 +15,11 @@ import time
 
 from cluster import Cluster, Connection, ServerError, fields
 from lan import Lan
-from tap import Failed, alive, check, contains, equal, main, test, wait_until
+from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 60000
 SOON_S = 15  # nobody may be kept waiting for longer, whatever happened
-TERMS_MAX = 10  # elections that one fault may cost
+TERMS_MAX = 3  # that one fault may cost, however long it lasts
 SYS_PIDFD_GETFD = 438
 
 # In a build with the address sanitizer, what was freed shall count as free soon.
@@ -317,9 +317,9 @@ def half_open__locks_move_on_by_ttl(t):
         holder, pushed = (stack.enter_context(connect_from(away, node)) for _ in range(2))
         blocked = stack.enter_context(connect_from(away, node, resp3=False))
         here = stack.enter_context(node.connect(SOON_S))
-        first = holder.ask("LOCK", "ACQUIRE", open_lease(holder, 1000), "db")["token"]
-        pushed.ask("LOCK", "ACQUIRE", open_lease(pushed, 1000), "db")
-        blocked.send("LOCK", "ACQUIRE", open_lease(blocked, 1000), "db")
+        first = holder.ask("LOCK", "ACQUIRE", open_lease(holder, 1500), "db")["token"]
+        pushed.ask("LOCK", "ACQUIRE", open_lease(pushed, 1500), "db")
+        blocked.send("LOCK", "ACQUIRE", open_lease(blocked, 1500), "db")
         wait_until(lambda: here.ask("LOCK", "SHOW", "db").get("waiters") == 2)
         lan.isolate(away)
         lease = open_lease(here)
@@ -372,6 +372,8 @@ def half_open__the_kernel_is_told_to_look_after_them(t):
             for s in found:
                 after = notices_death_after_s(s)
                 check(after <= 60, f"{s.getsockname()} to {s.getpeername()}: {after} s")
+            if not found:
+                skip("one can't look at the sockets of others here")
             check(len(found) >= 4, f"only {len(found)} connections")
 
 
@@ -445,6 +447,17 @@ def job__survives_a_short_cut(t):
         time.sleep(0.7)
         lan.heal()
         time.sleep(2.5)  # more than the TTL since the cut: it must have been renewed
+        equal((run.poll(), alive(pid)), (None, True))
+        equal(tokens(cluster.leader()), {"db": token})
+
+
+@test
+def job__takes_a_detour_when_only_the_leader_is_out_of_reach(t):
+    with job_elsewhere(t, "5s") as (lan, cluster, away, run):
+        leader, pid = cluster.leader(), int(t.read("pid"))
+        token = int(t.read("token"))
+        lan.part([away], [leader.host])
+        time.sleep(6.5)  # more than the TTL: renewed through a follower, or lost
         equal((run.poll(), alive(pid)), (None, True))
         equal(tokens(cluster.leader()), {"db": token})
 
