@@ -197,10 +197,7 @@ void sim_check_acked(struct sim_check *k, uint64_t attempt)
     const struct sim_attempt *a = attempt_at(k, attempt);
     struct sim_op *op = sim_check_op_at(k, a->op);
     k->acked = a->index > k->acked ? a->index : k->acked;
-    if (a->status != PK_OK) {
-        return;
-    }
-    if (a->verb == PK_LOCK_ACQUIRE && op->told_us == 0) {
+    if (a->verb == PK_LOCK_ACQUIRE && a->status == PK_OK && op->told_us == 0) {
         op->told_us = k->queue->now_us;
     }
 }
@@ -316,7 +313,6 @@ static void see_granted(struct sim_check *k, const struct sight *s,
         sim_violation("P8", "operation %" PRIu64 " was granted twice", e->request);
     }
     op->token = e->token;
-    op->granted_us = k->queue->now_us;
     bool waited = s->c->verb != PK_LOCK_ACQUIRE || s->c->request != e->request;
     k->sights->granted_later += waited;
     k->sights->granted_at_once += !waited;
@@ -350,11 +346,8 @@ static void see_opened(struct sim_check *k, const struct sight *s,
     }
     PK_ASSERT(s->attempt != NULL);
     k->leases = grown(k->leases, k->n_leases, &k->leases_capacity, sizeof *k->leases);
-    k->leases[k->n_leases++] =
-        (struct sim_lease){.id = e->lease,
-                           .client = sim_check_op_at(k, s->attempt->op)->client,
-                           .ttl_ms = s->c->ttl_ms,
-                           .sent_us = s->attempt->sent_us};
+    k->leases[k->n_leases++] = (struct sim_lease){
+        .id = e->lease, .ttl_ms = s->c->ttl_ms, .sent_us = s->attempt->sent_us};
 }
 
 static void see_lease_ended(struct sim_check *k, const struct pk_effect *e)
@@ -426,7 +419,9 @@ static void see_fence_reply(struct sim_check *k, const struct sight *s,
     if (s->c->token == 0 || (!accepted && r->status != PK_STALE)) {
         return;
     }
-    if (accepted != (s->c->token >= fence)) {
+    bool right =
+        s->c->verb == PK_FENCE_CHECK ? s->c->token == fence : s->c->token >= fence;
+    if (accepted != right) {
         sim_violation("P6", "%s with token %" PRIu64 " got %s from a fence at %" PRIu64,
                       pk_verb_name(s->c->verb), s->c->token, pk_status_name(r->status),
                       fence);
@@ -457,8 +452,7 @@ static void see_reply(struct sim_check *k, const struct sight *s,
     }
     k->sights->busy += r->status == PK_BUSY;
     k->sights->mismatches += r->status == PK_MISMATCH;
-    if (s->c->verb >= PK_FENCE_CLAIM && s->c->verb <= PK_FENCE_GET &&
-        s->c->verb != PK_FENCE_CHECK) {
+    if (s->c->verb >= PK_FENCE_CLAIM && s->c->verb <= PK_FENCE_GET) {
         see_fence_reply(k, s, r);
     }
     if (a == NULL) {

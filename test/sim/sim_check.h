@@ -48,9 +48,8 @@ struct sim_attempt {
     enum pk_verb verb;
     enum sim_fate fate;
     uint64_t sent_us;
-    uint64_t
-        acked_before; /* the highest index acknowledged to anybody when it was sent */
-    uint64_t index;   /* where the log has it; 0: nowhere yet */
+    uint64_t acked_before; /* the highest index acknowledged when it was sent */
+    uint64_t index;        /* where the log has it; 0: nowhere yet */
     enum pk_status status; /* what the log says of it */
     uint64_t token, lease;
 };
@@ -70,8 +69,8 @@ struct sim_op {
     uint64_t answer_token, answer_lease;
     uint32_t grants, writes;
     uint64_t queued_us;
-    uint64_t token, granted_us, ended_us; /* of the hold; 0: not (yet) */
-    bool voided;                          /* an operator took it away */
+    uint64_t token, ended_us; /* of the hold; 0: not (yet) */
+    bool voided;              /* an operator took it away */
     /* What clients were told. */
     uint64_t told_us;     /* of the grant */
     uint64_t released_us; /* that the release was done */
@@ -79,7 +78,6 @@ struct sim_op {
 
 struct sim_lease {
     uint64_t id;
-    uint32_t client;
     uint64_t ttl_ms;
     uint64_t sent_us; /* the latest sending of a renewal that the log has */
     bool ended;
@@ -207,7 +205,7 @@ void sim_check_let_go(struct sim_check *k, uint64_t op);
 /* The answer to a LOCK SHOW, made at `made_us`: these tokens hold the lock. */
 void sim_check_shown(struct sim_check *k, uint64_t attempt, uint32_t lock,
                      const uint64_t *tokens, uint32_t n, uint64_t made_us);
-/* Its release was acknowledged. */
+/* The release of `op` was acknowledged. */
 void sim_check_released(struct sim_check *k, uint64_t op);
 /* The fence accepted this token, and the client was told. */
 void sim_check_fence_acked(struct sim_check *k, uint64_t attempt, uint32_t fence,

@@ -333,7 +333,7 @@ static bool transfer(struct sim_world *w)
 
 static bool join(struct sim_world *w)
 {
-    if (w->operator.joining != 0 || w->n_nodes == SIM_NODES_MAX) {
+    if (w->plan.joining != 0 || w->n_nodes == SIM_NODES_MAX) {
         return false;
     }
     sim_operator_join(w);
@@ -342,20 +342,20 @@ static bool join(struct sim_world *w)
 
 static bool leave(struct sim_world *w)
 {
-    if (w->operator.leaving != 0) {
+    if (w->plan.leaving != 0) {
         return false;
     }
     sim_operator_leave(w);
-    return true;
+    return w->plan.leaving != 0;
 }
 
 static bool restore(struct sim_world *w)
 {
-    if (w->operator.backup != NULL) {
+    if (w->plan.backup != NULL) {
         return false;
     }
     sim_operator_restore(w);
-    return w->operator.backup != NULL;
+    return w->plan.backup != NULL;
 }
 
 /* Not one that strikes: see may_stay_down. */
@@ -433,13 +433,13 @@ void sim_nemesis_heal(struct sim_world *w)
         if (n->process.paused) {
             sim_node_resume(n);
         }
-        if (n->process.up || w->gone[i]) {
-            continue;
-        }
-        if (down > 0) {
+        if (down > 0 && (!n->process.up || rng_chance(&w->rng, 500))) {
             down--;
             w->totals->faults[SIM_FAULT_stay_down]++;
-        } else {
+            if (n->process.up) {
+                sim_node_crash(n);
+            }
+        } else if (!n->process.up && !w->gone[i]) {
             sim_world_start_node(w, i);
         }
     }

@@ -36,7 +36,7 @@ static void on_answer(void *ctx, struct pk_ticket t, const struct pk_command *c,
 {
     struct sim_node *n = ctx;
     if (t.what == 0) {
-        return; /* the operator's, see sim_nemesis.c */
+        return; /* the operator's, see sim_operator.c */
     }
     sim_check_answered(n->shared->check, t.what, e);
     uint32_t client = (uint32_t)(t.who % SIM_CLIENTS_MAX);

@@ -27,8 +27,8 @@ void sim_operator_begin(struct sim_world *w)
 
 void sim_operator_free(struct sim_world *w)
 {
-    pk_door_resize(w->operator.backup, 0);
-    w->operator.backup = NULL;
+    pk_door_resize(w->plan.backup, 0);
+    w->plan.backup = NULL;
 }
 
 /* ---- members ---- */
@@ -48,15 +48,15 @@ static void changed(void *ctx, const char *wrong)
 {
     struct sim_world *w = ctx;
     sim_world_say(w, "the change is done: %s", wrong == NULL ? "yes" : wrong);
-    w->operator.changing = false;
-    w->operator.confirmed = wrong == NULL;
+    w->plan.changing = false;
+    w->plan.confirmed = wrong == NULL;
 }
 
 static void change(struct sim_world *w, struct sim_node *leader, enum pk_change what,
                    uint32_t place)
 {
     struct pk_member m = sim_node_member(place);
-    struct sim_operator *o = &w->operator;
+    struct sim_plan *o = &w->plan;
     sim_node_enter(leader);
     o->confirmed = false;
     o->changing = true;
@@ -73,7 +73,7 @@ static void change(struct sim_world *w, struct sim_node *leader, enum pk_change 
 }
 
 /* A change whose leader has crashed is told by nobody. */
-static bool is_changing(const struct sim_operator *o)
+static bool is_changing(const struct sim_plan *o)
 {
     return o->changing && o->changer->process.up &&
            o->changer->process.life == o->changing_life;
@@ -82,7 +82,7 @@ static bool is_changing(const struct sim_operator *o)
 static void go_on_joining(struct sim_world *w, struct sim_node *leader,
                           const struct pk_member *members, size_t n)
 {
-    uint32_t place = w->operator.joining - 1;
+    uint32_t place = w->plan.joining - 1;
     const struct pk_member *m = find(members, n, place + 1);
     if (m == NULL) {
         change(w, leader, PK_CHANGE_ADD, place);
@@ -90,18 +90,18 @@ static void go_on_joining(struct sim_world *w, struct sim_node *leader,
         change(w, leader, PK_CHANGE_STANDBY, place);
     } else if (m->role == PK_MEMBER_STANDBY) {
         change(w, leader, PK_CHANGE_VOTER, place);
-    } else if (w->operator.confirmed) {
-        w->operator.joining = 0;
+    } else if (w->plan.confirmed) {
+        w->plan.joining = 0;
         w->totals->joined++;
     } else {
-        w->operator.confirmed = true; /* it stands; the next look may go on */
+        w->plan.confirmed = true; /* it stands; the next look may go on */
     }
 }
 
 static void go_on_leaving(struct sim_world *w, struct sim_node *leader,
                           const struct pk_member *members, size_t n)
 {
-    struct sim_operator *o = &w->operator;
+    struct sim_plan *o = &w->plan;
     uint32_t place = o->leaving - 1;
     if (find(members, n, place + 1) == NULL) {
         if (o->confirmed) {
@@ -126,7 +126,7 @@ static void go_on_leaving(struct sim_world *w, struct sim_node *leader,
 void sim_operator_join(struct sim_world *w)
 {
     uint32_t place = w->n_nodes++;
-    w->operator.joining = place + 1;
+    w->plan.joining = place + 1;
     w->habits.nodes = w->n_nodes;
     sim_world_say(w, "node %" PRIu32 " shall join", place + 1);
     sim_world_start_node(w, place);
@@ -136,13 +136,13 @@ void sim_operator_leave(struct sim_world *w)
 {
     struct pk_member members[PK_MEMBERS_MAX];
     struct sim_node *leader = sim_world_leader(w);
-    if (leader == NULL || w->operator.joining != 0) {
+    if (leader == NULL || w->plan.joining != 0) {
         return;
     }
     size_t n = pk_replica_members(leader->replica, members, NULL);
     if (n > VOTERS_LEAST) {
         const struct pk_member *m = &members[rng_below(&w->rng, n)];
-        w->operator.leaving =(uint32_t) m->id;
+        w->plan.leaving = (uint32_t)m->id;
         sim_world_say(w, "node %" PRIu64 " shall leave", m->id);
     }
 }
@@ -151,7 +151,7 @@ void sim_operator_leave(struct sim_world *w)
 
 void sim_operator_restore(struct sim_world *w)
 {
-    struct sim_operator *o = &w->operator;
+    struct sim_plan *o = &w->plan;
     struct sim_node *leader = sim_world_leader(w);
     if (leader != NULL) {
         o->backup_len = pk_replica_backup(leader->replica, &o->backup);
@@ -163,7 +163,7 @@ void sim_operator_restore(struct sim_world *w)
 
 static void go_on_restoring(struct sim_world *w, struct sim_node *leader)
 {
-    struct sim_operator *o = &w->operator;
+    struct sim_plan *o = &w->plan;
     size_t piece = o->backup_len / PIECES + 1;
     size_t left = o->backup_len - o->restored;
     const struct pk_ticket nobody = {0, 0};
@@ -188,7 +188,7 @@ static void look(void *self, uint64_t unused, void *load)
     (void)unused;
     (void)load;
     struct sim_world *w = self;
-    struct sim_operator *o = &w->operator;
+    struct sim_plan *o = &w->plan;
     struct sim_node *leader = sim_world_leader(w);
     look_later(w);
     if (leader == NULL || is_changing(o)) {

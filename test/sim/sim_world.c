@@ -184,7 +184,7 @@ static const char *unfinished(struct sim_world *w)
             return "a client does not get through";
         }
     }
-    if (w->operator.joining != 0 || w->operator.leaving != 0) {
+    if (w->plan.joining != 0 || w->plan.leaving != 0) {
         return "a change of members does not come to its end";
     }
     if (n == 0) {

@@ -68,8 +68,8 @@ struct sim_options {
     enum sim_choice faults[SIM_FAULT_COUNT];
 };
 
-/* What an operator is about: a change of members, or a backup. */
-struct sim_operator {
+/* What the operator is about: a change of members, or a backup. */
+struct sim_plan {
     uint32_t joining, leaving; /* places plus 1; 0: none */
     bool changing;             /* a change is under way */
     bool confirmed;            /* the last one came to its end */
@@ -99,7 +99,7 @@ struct sim_world {
     bool faults[SIM_FAULT_COUNT];
     uint64_t fault_every_ms;
     bool healing;
-    struct sim_operator operator;
+    struct sim_plan plan;
 };
 
 /* Runs the world to its end; its hash. Does not come back when a promise is broken. */
