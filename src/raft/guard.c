@@ -44,7 +44,7 @@ static struct pk_guard *guard_of(const struct raft_io *io)
 static bool would_crash(const struct pk_guard *g, const struct raft_message *m)
 {
     return m->type == RAFT_INSTALL_SNAPSHOT && !g->off.no_g1 &&
-           g->raft->legacy.snapshot_taking;
+           (g->raft->legacy.snapshot_taking || g->raft->snapshot.installing);
 }
 
 static bool would_go_back(const struct pk_guard *g, const struct raft_message *m)
@@ -203,6 +203,39 @@ static int send_guarded(struct raft_io *io, struct raft_io_send *req,
     return g->original.send(io, req, &mended, cb);
 }
 
+/* ---- G7: snapshots of our own ---- */
+
+/* A configuration that the library takes for uncommitted is not, when the snapshot is of
+ * entries behind it. */
+static bool has_old_configuration(const struct pk_guard *g, const struct raft_snapshot *s)
+{
+    raft_index newer = g->raft->configuration_uncommitted_index;
+    return !g->off.no_g7 && newer > s->configuration_index && newer <= s->index;
+}
+
+static int snapshot_put_guarded(struct raft_io *io, unsigned trailing,
+                                struct raft_io_snapshot_put *req,
+                                const struct raft_snapshot *snapshot,
+                                raft_io_snapshot_put_cb cb)
+{
+    struct pk_guard *g = guard_of(io);
+    bool received = trailing == 0;
+    if (received || !has_old_configuration(g, snapshot)) {
+        return g->original.snapshot_put(io, trailing, req, snapshot, cb);
+    }
+    /* It is the library's, which keeps it until it is written. The configuration is read
+     * during the call; then the library has its own back, to free it. */
+    struct raft_snapshot *own = (struct raft_snapshot *)snapshot;
+    struct raft_snapshot before = *own;
+    g->counts.g7++;
+    own->configuration = g->raft->configuration;
+    own->configuration_index = g->raft->configuration_uncommitted_index;
+    int rv = g->original.snapshot_put(io, trailing, req, own, cb);
+    own->configuration = before.configuration;
+    own->configuration_index = before.configuration_index;
+    return rv;
+}
+
 /* ---- putting it in and taking it out ---- */
 
 struct pk_guard *pk_guard_install(struct raft_io *io, struct raft *raft,
@@ -214,6 +247,7 @@ struct pk_guard *pk_guard_install(struct raft_io *io, struct raft *raft,
     io->start = start_guarded;
     io->send = send_guarded;
     io->snapshot_get = snapshot_get_guarded;
+    io->snapshot_put = snapshot_put_guarded;
     return g;
 }
 
@@ -230,5 +264,6 @@ void pk_guard_free(struct pk_guard *g)
     g->io->start = g->original.start;
     g->io->send = g->original.send;
     g->io->snapshot_get = g->original.snapshot_get;
+    g->io->snapshot_put = g->original.snapshot_put;
     pk_door_resize(g, 0);
 }

@@ -4,7 +4,8 @@
  * with snapshots, configurations and votes.
  *
  *  G1  InstallSnapshot that arrives while a snapshot of our own is being written makes
- *      the library follow a null pointer. We drop the message; the leader sends again.
+ *      the library follow a null pointer; one that follows another which is still being
+ *      written is never freed. We drop the message; the leader sends again.
  *  G2  AppendEntries that ends before our commit index, with a higher leader_commit,
  *      moves the commit index *back*; a snapshot taken then is labelled too low and
  *      entries run twice. We clamp leader_commit. (The index inside each entry is the
@@ -25,6 +26,10 @@
  *      term of the request. So a node with the longest log and a low term never learns
  *      why it is refused, while nobody else can be elected: with a minority down, the
  *      cluster has no leader for good. We put the node's own term into its answer.
+ *  G7  A snapshot that is taken while a run of entries is being applied carries the
+ *      configuration of before them, although its label is behind them. Who starts from
+ *      it, or gets it, does not know who belongs to the cluster. We put the configuration
+ *      into it that was in force at its index.
  *
  * Works with any raft_io: the one on libuv and the simulator's. Guards can be switched
  * off one by one, for the tests that show that each is needed.
@@ -41,12 +46,12 @@ struct raft_io;
 struct pk_guard;
 
 struct pk_guard_switches {
-    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6; /* zeroed: all guards on */
+    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6, no_g7; /* zeroed: all guards on */
 };
 
 /* How often each guard had to step in. */
 struct pk_guard_counts {
-    uint64_t g1, g2, g3, g4, g5, g6;
+    uint64_t g1, g2, g3, g4, g5, g6, g7;
 };
 
 /* Replaces members of `io`, which must outlive the guard and gets them back when it is

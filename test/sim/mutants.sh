@@ -123,7 +123,7 @@ seeds='--seeds 1-1500'
 # one illness, so either alone is not missed. G5 keeps out what depends on the addresses
 # of memory: it can't be missed twice the same way.
 mutant g1_off "$seeds --snapshots 16" src/raft/guard.c \
-    'g->raft->legacy.snapshot_taking;' 'false;'
+    'return m->type == RAFT_INSTALL_SNAPSHOT && !g->off.no_g1 &&' 'return false &&'
 mutant g2_and_index_rule_off \
     "$seeds --seconds 30 --snapshots 8 --only stalls --only crash --only pause_node" \
     src/raft/guard.c \
@@ -136,6 +136,10 @@ mutant g4_off "$seeds --only join --only leave --only crash" src/raft/guard.c \
 slow_mutant g6_off "--seeds 1-10000 --snapshots 6 --only crash --only crash_all \
     --only pause_node --only pause_leader --only stay_down" src/raft/guard.c \
     '        v->term = term;' ''
+
+mutant g7_off "$seeds --snapshots 32 --only crash_all --only stalls --only slow_disk \
+    --only join --only leave" src/raft/guard.c \
+    '    own->configuration_index = g->raft->configuration_uncommitted_index;' ''
 
 # A disk that lies: not the product's mistakes, but the judge must see what they do.
 mutant last_entry_lost_by_a_crash "$seeds" test/sim/sim_io.c \

@@ -407,6 +407,7 @@ void sim_node_crash(struct sim_node *n)
     n->shared->guards.g4 += g.g4;
     n->shared->guards.g5 += g.g5;
     n->shared->guards.g6 += g.g6;
+    n->shared->guards.g7 += g.g7;
     sim_node_enter(n);
     sim_io_crash(n->io);
     pk_replica_abandon(n->replica);

@@ -153,7 +153,7 @@ static inline bool node_opens(struct node *n, const char *name, const char *host
                                 .client = "127.0.0.1:1",
                                 .http = "",
                                 .peers = &n->peers,
-                                .election_ms = 150,
+                                .election_ms = 400,
                                 .refused = on_refused,
                                 .ctx = n};
     n->uvio = pk_uvio_new(&o, n->why, sizeof n->why);
@@ -191,7 +191,7 @@ static inline const char *node_start(struct node *n, const struct pk_member *mem
     struct pk_replica_options o = {.id = n->self.id,
                                    .address = n->address,
                                    .origin = pk_random(),
-                                   .election_ms = 150,
+                                   .election_ms = 400,
                                    .threshold = snapshot_entries,
                                    .trailing = snapshot_entries};
     struct pk_replica_hooks hooks = {.ctx = n,

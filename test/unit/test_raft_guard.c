@@ -19,6 +19,8 @@ static struct {
     struct raft_io_snapshot_get *got;
     struct raft_snapshot *got_snapshot;
     int got_status, get_refusal;
+    raft_index put_index; /* of the configuration in a snapshot to be written */
+    unsigned put_members;
 } w;
 
 static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
@@ -50,6 +52,20 @@ static int io_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
     return w.get_refusal;
 }
 
+static int io_snapshot_put(struct raft_io *io, unsigned trailing,
+                           struct raft_io_snapshot_put *req,
+                           const struct raft_snapshot *snapshot,
+                           raft_io_snapshot_put_cb cb)
+{
+    (void)io;
+    (void)trailing;
+    (void)req;
+    (void)cb;
+    w.put_index = snapshot->configuration_index;
+    w.put_members = snapshot->configuration.n;
+    return 0;
+}
+
 static void library_receives(struct raft_io *io, struct raft_message *m)
 {
     CHECK(io == &w.io);
@@ -77,6 +93,7 @@ static void guard(struct pk_guard_switches off)
                             .start = io_start,
                             .send = io_send,
                             .snapshot_get = io_snapshot_get,
+                            .snapshot_put = io_snapshot_put,
                             .data = &w.raft}; /* which raft_init does */
     w.guard = pk_guard_install(&w.io, &w.raft, off);
     CHECK_U64(w.io.start(&w.io, 30, library_ticks, library_receives), 0);
@@ -407,5 +424,56 @@ TEST(raft_guard__g6_can_be_switched_off)
 {
     guard((struct pk_guard_switches){.no_g6 = true});
     CHECK_U64(term_sent(3, false), 3);
+    finish();
+}
+
+/* ---- G7 ---- */
+
+/* Writes a snapshot of index 35 with the configuration of index 1, which has one member,
+ * while the library has one of two members at `newer`, which it calls uncommitted. */
+static void put_snapshot(raft_index newer, unsigned trailing)
+{
+    struct raft_io_snapshot_put req;
+    struct raft_snapshot s = {.index = 35, .configuration_index = 1};
+    s.configuration.n = 1;
+    w.raft.configuration.n = 2;
+    w.raft.configuration_uncommitted_index = newer;
+    CHECK_U64(w.io.snapshot_put(&w.io, trailing, &req, &s, NULL), 0);
+    CHECK_U64(s.configuration.n, 1); /* the library has its own back */
+    CHECK_U64(s.configuration_index, 1);
+}
+
+TEST(raft_guard__g7_writes_a_snapshot_with_its_own_configuration)
+{
+    guard((struct pk_guard_switches){0});
+    put_snapshot(35, 16);
+    CHECK_U64(w.put_index, 35);
+    CHECK_U64(w.put_members, 2);
+    put_snapshot(32, 16);
+    CHECK_U64(w.put_index, 32);
+    CHECK_U64(pk_guard_counts(w.guard).g7, 2);
+    finish();
+}
+
+TEST(raft_guard__g7_leaves_sound_snapshots_alone)
+{
+    const raft_index newer[] = {0, 1, 36};
+    guard((struct pk_guard_switches){0});
+    for (unsigned i = 0; i < 3; i++) {
+        put_snapshot(newer[i], 16);
+        CHECK_U64(w.put_index, 1);
+        CHECK_U64(w.put_members, 1);
+    }
+    put_snapshot(32, 0); /* one that was received */
+    CHECK_U64(w.put_index, 1);
+    CHECK_U64(pk_guard_counts(w.guard).g7, 0);
+    finish();
+}
+
+TEST(raft_guard__g7_can_be_switched_off)
+{
+    guard((struct pk_guard_switches){.no_g7 = true});
+    put_snapshot(32, 16);
+    CHECK_U64(w.put_index, 1);
     finish();
 }
