@@ -151,6 +151,18 @@ void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
     pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
 }
 
+/* A shorter TTL counts from the next renewal on: should the answer to this one get lost,
+ * its holder still trusts in what it was promised before (P4). */
+static void renew(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
+{
+    uint64_t promised = l->timer.at;
+    l->ttl_ms = ttl_ms;
+    if (m->clock + ttl_ms > promised) {
+        pk_timer_disarm(m, &l->timer);
+        pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
+    }
+}
+
 void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
 {
     for (uint32_t i = 0; i < c->n_leases; i++) {
@@ -160,7 +172,7 @@ void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
             reply_gone(m, c, id, l);
             continue;
         }
-        pk_lease_extend(m, l, c->ttl_ms != 0 ? c->ttl_ms : l->ttl_ms);
+        renew(m, l, c->ttl_ms != 0 ? c->ttl_ms : l->ttl_ms);
         struct pk_effect *e = pk_reply(m, c, PK_OK);
         e->lease = id;
         e->left_ms = l->ttl_ms;

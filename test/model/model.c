@@ -154,7 +154,9 @@ static void lease_renew(struct model *m, const struct pk_command *c,
             refuse_dead(m, id, &reply);
         } else {
             lease->ttl = c->ttl_ms != 0 ? c->ttl_ms : lease->ttl;
-            lease->deadline = m->clock + lease->ttl;
+            if (lease->deadline < m->clock + lease->ttl) {
+                lease->deadline = m->clock + lease->ttl;
+            }
             reply.left_ms = lease->ttl;
         }
         pk_effects_add(out, &reply);
