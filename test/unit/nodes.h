@@ -153,7 +153,7 @@ static inline bool node_opens(struct node *n, const char *name, const char *host
                                 .client = "127.0.0.1:1",
                                 .http = "",
                                 .peers = &n->peers,
-                                .election_ms = 400,
+                                .election_ms = 150,
                                 .refused = on_refused,
                                 .ctx = n};
     n->uvio = pk_uvio_new(&o, n->why, sizeof n->why);
