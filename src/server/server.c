@@ -342,12 +342,12 @@ static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
     if (failed == 0) {
         failed = uv_listen((uv_stream_t *)&s->listener, BACKLOG, on_client);
     }
-    struct sockaddr_storage bound = {0};
+    struct sockaddr_in6 bound = {0}; /* an IPv4 address has its port in the same place */
     int size = sizeof bound;
     if (failed == 0) {
         failed = uv_tcp_getsockname(&s->listener, (struct sockaddr *)&bound, &size);
     }
-    *port = ntohs(((struct sockaddr_in *)&bound)->sin_port); /* the same place in IPv6 */
+    *port = ntohs(bound.sin6_port);
     return failed == 0 ? NULL : uv_strerror(failed);
 }
 
