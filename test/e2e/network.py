@@ -453,11 +453,11 @@ def job__survives_a_short_cut(t):
 
 @test
 def job__takes_a_detour_when_only_the_leader_is_out_of_reach(t):
-    with job_elsewhere(t, "5s") as (lan, cluster, away, run):
+    with job_elsewhere(t, "10s") as (lan, cluster, away, run):
         leader, pid = cluster.leader(), int(t.read("pid"))
         token = int(t.read("token"))
         lan.part([away], [leader.host])
-        time.sleep(6.5)  # more than the TTL: renewed through a follower, or lost
+        time.sleep(12)  # more than the TTL: renewed through a follower, or lost
         equal((run.poll(), alive(pid)), (None, True))
         equal(tokens(cluster.leader()), {"db": token})
 
