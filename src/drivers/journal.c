@@ -7,9 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/error.h"
@@ -17,6 +15,7 @@
 #include "core/wire.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/filelock.h"
 
 static const unsigned char magic[] = {'P', 'K', 'J', 'L'};
 enum {
@@ -146,88 +145,24 @@ void pk_journal_close(struct pk_journal *j)
 
 /* ---- taking turns ---- */
 
-/* Word number n, from 0, of a line whose words are kept apart by blanks. */
-static const char *nth_word(const char *line, int n)
-{
-    const char *at = line + strspn(line, " ");
-    for (; n > 0; n--) {
-        at += strcspn(at, " ");
-        at += strspn(at, " ");
-    }
-    return at;
-}
-
-/* Who has a lock, by a line of /proc/locks, if it is about a flock of that inode; else 0:
- *     1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF */
-static long owner_in(const char *line, ino_t inode)
-{
-    const char *minor = strchr(nth_word(line, 5), ':');
-    const char *number = minor == NULL ? NULL : strchr(minor + 1, ':');
-    bool ours = strncmp(nth_word(line, 1), "FLOCK ", 6) == 0 && number != NULL &&
-                strtoull(number + 1, NULL, 10) == inode;
-    return ours ? strtol(nth_word(line, 4), NULL, 10) : 0;
-}
-
-/* The process that has the lock; 0 if that can't be told, as from within a container. */
-static long lock_owner(const struct pk_journal *j)
-{
-    struct stat st;
-    char line[256];
-    long owner = 0;
-    FILE *f = fopen("/proc/locks", "re");
-    bool known = f != NULL && fstat(j->lock_fd, &st) == 0;
-    while (known && owner <= 0 && fgets(line, sizeof line, f) != NULL) {
-        owner = owner_in(line, st.st_ino);
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
-    return owner > 0 ? owner : 0;
-}
-
-static enum picket_status fail_stuck(const struct pk_journal *j)
-{
-    char who[64] = "a process that can't be seen from here";
-    long owner = lock_owner(j);
-    if (owner != 0) {
-        snprintf(who, sizeof who, "process %ld", owner);
-    }
-    return pk_fail(PICKET_UNREACHABLE,
-                   "%s is in use by %s, which does not let go: is it stopped?", j->path,
-                   who);
-}
-
 static enum picket_status lock_this(struct pk_journal *j, uint64_t until_ms)
 {
-    /* A turn takes a fraction of a millisecond, and flock can't wait with a limit: short
-     * naps, so that a process which was stopped in its turn can't hang us for ever. */
-    long nap_ns = 50000;
-    while (flock(j->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR) {
-            return cannot(j, "lock");
-        }
-        if (pk_clock_ms() >= until_ms) {
-            return fail_stuck(j);
-        }
-        nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
-        nap_ns = nap_ns < 2000000 ? nap_ns * 3 / 2 : nap_ns;
+    char who[64];
+    int error = pk_filelock_take(j->lock_fd, until_ms);
+    if (error == ETIMEDOUT) {
+        return pk_fail(PICKET_UNREACHABLE,
+                       "%s is in use by %s, which does not let go: is it stopped?",
+                       j->path, pk_filelock_owner(j->lock_fd, who, sizeof who));
     }
-    return PICKET_OK;
-}
-
-/* True while our lock is the one that others find. */
-static bool lock_in_place(const struct pk_journal *j)
-{
-    struct stat ours, found;
-    return fstat(j->lock_fd, &ours) == 0 && fstatat(j->dir_fd, "lock", &found, 0) == 0 &&
-           ours.st_ino == found.st_ino;
+    errno = error;
+    return error == 0 ? PICKET_OK : cannot(j, "lock");
 }
 
 enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms)
 {
     enum picket_status s = lock_this(j, until_ms);
     /* Removed, by a cleaner of old files: others make a new one, and so must we. */
-    while (s == PICKET_OK && !lock_in_place(j)) {
+    while (s == PICKET_OK && !pk_filelock_in_place(j->lock_fd, j->dir_fd, "lock")) {
         s = open_lock(j);
         s = s == PICKET_OK ? lock_this(j, until_ms) : s;
     }
@@ -236,7 +171,7 @@ enum picket_status pk_journal_lock(struct pk_journal *j, uint64_t until_ms)
 
 void pk_journal_unlock(struct pk_journal *j)
 {
-    flock(j->lock_fd, LOCK_UN);
+    pk_filelock_leave(j->lock_fd);
 }
 
 /* ---- records ---- */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#include "host/filelock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "host/clock.h"
+
+int pk_filelock_take(int fd, uint64_t until_ms)
+{
+    /* A turn takes a fraction of a millisecond, and flock can't wait with a limit: short
+     * naps, so that a process which was stopped in its turn can't hang us for ever. */
+    long nap_ns = 50000;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            return errno;
+        }
+        if (pk_clock_ms() >= until_ms) {
+            return ETIMEDOUT;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
+        nap_ns = nap_ns < 2000000 ? nap_ns * 3 / 2 : nap_ns;
+    }
+    return 0;
+}
+
+void pk_filelock_leave(int fd)
+{
+    flock(fd, LOCK_UN);
+}
+
+/* Word number n, from 0, of a line whose words are kept apart by blanks. */
+static const char *nth_word(const char *line, int n)
+{
+    const char *at = line + strspn(line, " ");
+    for (; n > 0; n--) {
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    return at;
+}
+
+/* Who has a lock, by a line of /proc/locks, if it is about a flock of that inode; else 0:
+ *     1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF */
+static long owner_in(const char *line, ino_t inode)
+{
+    const char *minor = strchr(nth_word(line, 5), ':');
+    const char *number = minor == NULL ? NULL : strchr(minor + 1, ':');
+    bool ours = strncmp(nth_word(line, 1), "FLOCK ", 6) == 0 && number != NULL &&
+                strtoull(number + 1, NULL, 10) == inode;
+    return ours ? strtol(nth_word(line, 4), NULL, 10) : 0;
+}
+
+const char *pk_filelock_owner(int fd, char *out, size_t size)
+{
+    struct stat st;
+    char line[256];
+    long owner = 0;
+    FILE *f = fopen("/proc/locks", "re");
+    bool known = f != NULL && fstat(fd, &st) == 0;
+    while (known && owner <= 0 && fgets(line, sizeof line, f) != NULL) {
+        owner = owner_in(line, st.st_ino);
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    if (owner > 0) {
+        snprintf(out, size, "process %ld", owner);
+    } else {
+        snprintf(out, size, "a process that can't be seen from here");
+    }
+    return out;
+}
+
+bool pk_filelock_in_place(int fd, int dir_fd, const char *name)
+{
+    struct stat ours, found;
+    return fstat(fd, &ours) == 0 && fstatat(dir_fd, name, &found, 0) == 0 &&
+           ours.st_ino == found.st_ino && ours.st_dev == found.st_dev;
+}
