@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Fence registers: the resource's side of the token. Rules F, promise P6. */
 #include "core/door.h"
+#include "core/fencing.h"
 #include "core/state.h"
 
 static int order_name(const void *key, const struct pk_node *node)
@@ -70,7 +71,8 @@ static struct pk_fence *admit(struct pk_machine *m, const struct pk_command *c,
                               bool *raised)
 {
     struct pk_fence *f = find(m, c->name);
-    if (c->token < token_of(f)) {
+    enum pk_fencing rule = pk_fencing(token_of(f), c->token);
+    if (rule == PK_FENCING_STALE) {
         pk_reply(m, c, PK_STALE)->token = f->token;
         return NULL;
     }
@@ -82,7 +84,7 @@ static struct pk_fence *admit(struct pk_machine *m, const struct pk_command *c,
     if (f == NULL) {
         f = pk_fence_new(m, c->name);
     }
-    *raised = c->token > f->token;
+    *raised = rule == PK_FENCING_RAISE;
     if (*raised) {
         f->token = c->token;
         f->request = 0;
@@ -126,18 +128,20 @@ void pk_fence_claim(struct pk_machine *m, const struct pk_command *c)
 
 void pk_fence_check(struct pk_machine *m, const struct pk_command *c)
 {
+    static const enum pk_status says[] = {
+        [PK_FENCING_STALE] = PK_STALE,
+        [PK_FENCING_HELD] = PK_OK,
+        [PK_FENCING_RAISE] = PK_UNCLAIMED,
+    };
     uint64_t token = token_of(find(m, c->name));
-    enum pk_status s = c->token == token  ? PK_OK
-                       : c->token < token ? PK_STALE
-                                          : PK_UNCLAIMED;
-    pk_reply(m, c, s)->token = token;
+    pk_reply(m, c, says[pk_fencing(token, c->token)])->token = token;
 }
 
 void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
 {
     struct pk_fence *f = find(m, c->name);
-    if (f != NULL && f->token == c->token && c->request != 0 &&
-        c->request <= f->request) {
+    if (f != NULL && pk_fencing(f->token, c->token) == PK_FENCING_HELD &&
+        c->request != 0 && c->request <= f->request) {
         /* F3: a late copy of an earlier write must not undo the one after it. */
         pk_reply(m, c, c->request == f->request ? PK_OK : PK_TOOOLD)->token = f->token;
         return;

@@ -203,7 +203,8 @@ mutant keys_are_a_set lock.c 'bool is_set = a->lease != NULL;' 'bool is_set = tr
 
 # Fences (F, P6)
 mutant fence_one_too_low fence.c \
-    'if (c->token < token_of(f)) {' 'if (c->token + 1 < token_of(f)) {'
+    'if (rule == PK_FENCING_STALE) {' \
+    'if (rule == PK_FENCING_STALE && c->token + 1 < f->token) {'
 mutant raise_keeps_request fence.c '        f->request = 0;' ''
 mutant late_copy_undoes_write fence.c \
     'c->request <= f->request' 'c->request == f->request'
