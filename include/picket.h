@@ -346,6 +346,12 @@ PICKET_CHECKED enum picket_status picket_fence_get(struct picket *p, const char 
                                                    uint64_t token, char **value,
                                                    size_t *len, uint64_t *fence);
 
+struct picket_fence_state {
+    uint64_t token;    /* the highest seen */
+    int shadow;        /* 1: what would be refused is let through and counted */
+    uint64_t shadowed; /* how often that was */
+};
+
 /* ---- for operators and scripts: leases by their id ---- */
 
 /* Ends the hold of `name` with `token`, whoever has it; `reason` is recorded and told. */

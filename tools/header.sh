@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The public header stands alone: it compiles by itself, as C11 and as C++17.
+# Each public header stands alone: it compiles by itself, as C11 and as C++17.
 set -eu
 cd "$(dirname "$0")/.."
 check() {
-    "$@" -Wall -Wextra -Wpedantic -Werror -fsyntax-only include/picket.h
+    for header in include/*.h; do
+        "$@" -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only "$header"
+    done
 }
 check "${CC:-clang}" -x c -std=c11
 check "${CXX:-clang++}" -x c++ -std=c++17

@@ -25,13 +25,14 @@ LAYERS = {
     "client": {"core", "host", "client", "drivers", "public"},
     "drivers": {"core", "host", "proto", "client", "drivers", "public"},
     "proto": {"core", "proto"},
+    "fence": {"core", "host", "client", "fence", "public"},
     "raft": {"core", "host", "raft"},
     "server": {"core", "host", "proto", "raft", "server"},
     "sim": {"core", "client", "sim", "public"},
     "cli": {"*"},
 }
 CORE_SYSTEM_HEADERS = {"stdint.h", "stddef.h", "stdbool.h", "limits.h", "string.h"}
-PUBLIC_HEADER = "picket.h"
+PUBLIC_HEADERS = {"picket.h", "picket_fence.h"}
 RAFT_HEADERS = re.compile(r"raft(\.h|/.*)")
 
 BANNED_CALLS = re.compile(
@@ -150,7 +151,7 @@ def check_includes(path, text):
 
 def check_layer(folder, quote, header):
     """The complaint about one include of a file in src/<folder>, or None."""
-    if header == PUBLIC_HEADER:
+    if header in PUBLIC_HEADERS:
         target = "public"
     elif quote == "<":
         if folder == "core" and header not in CORE_SYSTEM_HEADERS:

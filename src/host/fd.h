@@ -2,6 +2,9 @@
 #ifndef PICKET_HOST_FD_H
 #define PICKET_HOST_FD_H
 
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <unistd.h>
 
 /* Closes the descriptor if there is one, and forgets it: -1 is none. */
@@ -11,6 +14,24 @@ static inline void pk_fd_close(int *fd)
         close(*fd);
         *fd = -1;
     }
+}
+
+/* Writes all of it, however many pieces that takes. False with errno set. */
+static inline bool pk_fd_write(int fd, const void *data, size_t len)
+{
+    const char *at = (const char *)data;
+    while (len > 0) {
+        ssize_t n = write(fd, at, len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        at += n;
+        len -= (size_t)n;
+    }
+    return true;
 }
 
 #endif
