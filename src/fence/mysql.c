@@ -136,30 +136,35 @@ static enum pk_sql_end ask_plainly(struct pk_resource *r, const char *text, size
     return PK_SQL_DONE;
 }
 
-/* Runs the statement with what it is given. */
+static void bind_bytes(MYSQL_BIND *out, enum enum_field_types type, struct pk_bytes bytes)
+{
+    out->buffer_type = type;
+    out->buffer = (char *)(uintptr_t)bytes.data;
+    out->buffer_length = bytes.len;
+}
+
+/* Runs the statement with what it is given. Its marks have no numbers, so that an UPDATE
+ * takes the value before the name. */
 static bool execute(MYSQL_STMT *statement, const char *text,
                     const struct pk_sql_args *args)
 {
     enum { ARGS_MAX = 2 };
     MYSQL_BIND in[ARGS_MAX];
     unsigned long long number = args->number != NULL ? *args->number : 0;
-    unsigned count = 0;
+    bool updates = strncmp(text, "UPDATE", 6) == 0;
+    MYSQL_BIND *name = &in[updates ? 1 : 0];
+    MYSQL_BIND *other = &in[updates ? 0 : 1];
     memset(in, 0, sizeof in);
     if (args->name != NULL) {
-        in[count].buffer_type = MYSQL_TYPE_STRING;
-        in[count].buffer = (char *)(uintptr_t)args->name;
-        in[count++].buffer_length = strlen(args->name);
+        bind_bytes(name, MYSQL_TYPE_STRING, pk_text(args->name));
     }
     if (args->number != NULL) {
-        in[count].buffer_type = MYSQL_TYPE_LONGLONG;
-        in[count++].buffer = &number;
+        other->buffer_type = MYSQL_TYPE_LONGLONG;
+        other->buffer = &number;
     } else if (args->value != NULL) {
-        in[count].buffer_type = MYSQL_TYPE_BLOB;
-        in[count].buffer = (char *)(uintptr_t)args->value->data;
-        in[count++].buffer_length = args->value->len;
+        bind_bytes(other, MYSQL_TYPE_BLOB, *args->value);
     }
     return mysql_stmt_prepare(statement, text, strlen(text)) == 0 &&
-           mysql_stmt_param_count(statement) == count &&
            mysql_stmt_bind_param(statement, in) == 0 &&
            mysql_stmt_execute(statement) == 0;
 }
@@ -242,8 +247,7 @@ static const struct pk_sql_base base = {
                       "WHERE resource = ?",
               .read = "SELECT token, shadow, shadowed, value FROM picket_fence "
                       "WHERE resource = ?",
-              .write = "INSERT INTO picket_fence (resource, value) VALUES (?, ?) "
-                       "ON DUPLICATE KEY UPDATE value = VALUES(value)",
+              .write = "UPDATE picket_fence SET value = ? WHERE resource = ?",
               .mode = "INSERT INTO picket_fence (resource, shadow) VALUES (?, ?) "
                       "ON DUPLICATE KEY UPDATE shadow = VALUES(shadow)",
               .overwrite = "INSERT INTO picket_fence (resource, value) VALUES (?, ?) "

@@ -52,28 +52,35 @@ static void call(struct picket_resource *r, const char *verb, const char *name,
     char *value = NULL;
     size_t len = 0;
     uint64_t fence = 0;
+    enum picket_status s = PICKET_BADARG;
     struct picket_fence_state state = {0};
+    if (strcmp(verb, "set") == 0 || strcmp(verb, "overwrite") == 0) {
+        len = fread(input, 1, sizeof input, stdin);
+    }
     if (strcmp(verb, "claim") == 0) {
-        print(picket_resource_claim(r, name, number, &fence), fence);
+        s = picket_resource_claim(r, name, number, &fence);
     } else if (strcmp(verb, "check") == 0) {
-        print(picket_resource_check(r, name, number, &fence), fence);
+        s = picket_resource_check(r, name, number, &fence);
     } else if (strcmp(verb, "set") == 0) {
-        len = fread(input, 1, sizeof input, stdin);
-        print(picket_resource_set(r, name, number, input, len, &fence), fence);
+        s = picket_resource_set(r, name, number, input, len, &fence);
     } else if (strcmp(verb, "overwrite") == 0) {
-        len = fread(input, 1, sizeof input, stdin);
-        print(pk_resource_overwrite(r, name, pk_bytes(input, len)), 0);
+        s = pk_resource_overwrite(r, name, pk_bytes(input, len));
     } else if (strcmp(verb, "mode") == 0) {
-        print(picket_resource_mode(r, name, number != 0), 0);
+        s = picket_resource_mode(r, name, number != 0);
     } else if (strcmp(verb, "show") == 0) {
-        enum picket_status s = picket_resource_show(r, name, &state);
-        print(s, state.token);
+        s = picket_resource_show(r, name, &state);
+        fence = state.token;
+    } else if (strcmp(verb, "get") == 0) {
+        s = picket_resource_get(r, name, number, &value, &len, &fence);
+    }
+    print(s, fence);
+    if (strcmp(verb, "show") == 0) {
         printf("%d %" PRIu64 "\n", state.shadow, state.shadowed);
-    } else {
-        enum picket_status s = picket_resource_get(r, name, number, &value, &len, &fence);
-        print(s, fence);
+    }
+    if (value != NULL) {
         (void)fwrite(value, 1, len, stdout);
     }
+    (void)fflush(stdout);
     free(value);
 }
 
