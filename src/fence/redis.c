@@ -3,7 +3,6 @@
  * to be atomic is in lua/fence.lua, which is run by its digest. */
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,26 +93,22 @@ static enum picket_status fail_reply(const struct pk_resource *r, const char *te
 }
 
 /* Sends and waits. OK: `*out` is the reply, to be freed, and may be an error. UNREACHABLE:
- * none came. */
+ * none came, and the connection is gone. */
 static enum picket_status exchange(struct pk_resource *r, struct words *w,
                                    redisReply **out)
 {
     *out = redisCommandArgv(r->context, w->count, w->data, w->len);
-    if (*out != NULL) {
-        return PICKET_OK;
-    }
-    return fail_away(r, r->context->errstr);
+    return *out != NULL ? PICKET_OK : fail_away(r, r->context->errstr);
 }
 
-/* exchange(), with an error reply told as a failure. */
-static enum picket_status ask_words(struct pk_resource *r, struct words *w,
-                                    redisReply **out)
+/* Makes an error reply a failure, and frees it. */
+static enum picket_status judge(const struct pk_resource *r, enum picket_status s,
+                                redisReply **reply)
 {
-    enum picket_status s = exchange(r, w, out);
-    if (s == PICKET_OK && (*out)->type == REDIS_REPLY_ERROR) {
-        s = fail_reply(r, (*out)->str);
-        freeReplyObject(*out);
-        *out = NULL;
+    if (s == PICKET_OK && (*reply)->type == REDIS_REPLY_ERROR) {
+        s = fail_reply(r, (*reply)->str);
+        freeReplyObject(*reply);
+        *reply = NULL;
     }
     return s;
 }
@@ -135,11 +130,11 @@ static enum picket_status greet(struct pk_resource *r)
     add(&number, pk_text("SELECT"));
     add(&number, pk_text(u->path));
     if (u->password[0] != '\0') {
-        s = ask_words(r, &auth, &reply);
+        s = judge(r, exchange(r, &auth, &reply), &reply);
         freeReplyObject(reply);
     }
     if (s == PICKET_OK && u->path[0] != '\0') {
-        s = ask_words(r, &number, &reply);
+        s = judge(r, exchange(r, &number, &reply), &reply);
         freeReplyObject(reply);
     }
     return s;
@@ -202,27 +197,33 @@ static enum picket_status open_redis(const char *url, struct pk_resource **out)
 
 /* ---- commands and the script ---- */
 
-/* One command, once more over a new connection if the old one turns out to be broken.
- * `once`: what can't be repeated is UNKNOWN then. */
-static enum picket_status command(struct pk_resource *r, struct words *w, bool once,
-                                  redisReply **out)
+/* exchange(), over a new connection if there is none or the one there was turns out to be
+ * broken. `once`: what may have been done and can't be repeated is UNKNOWN then. */
+static enum picket_status insist(struct pk_resource *r, struct words *w, bool once,
+                                 redisReply **out)
 {
     bool fresh = r->context == NULL;
     enum picket_status s = reach(r);
     if (s != PICKET_OK) {
         return s;
     }
-    s = ask_words(r, w, out);
-    bool broken = s == PICKET_UNREACHABLE && r->context == NULL;
-    if (broken && once) {
+    s = exchange(r, w, out);
+    if (s != PICKET_OK && once) {
         return pk_fail(PICKET_UNKNOWN, "the connection to %s broke before the answer",
                        r->where);
     }
-    if (broken && !fresh) {
+    if (s != PICKET_OK && !fresh) {
         s = reach(r);
-        s = s == PICKET_OK ? ask_words(r, w, out) : s;
+        s = s == PICKET_OK ? exchange(r, w, out) : s;
     }
     return s;
+}
+
+static enum picket_status command(struct pk_resource *r, struct words *w, bool once,
+                                  redisReply **out)
+{
+    *out = NULL;
+    return judge(r, insist(r, w, once, out), out);
 }
 
 static enum picket_status load(struct pk_resource *r)
@@ -241,20 +242,51 @@ static enum picket_status load(struct pk_resource *r)
     return s;
 }
 
-/* Puts "EVALSHA digest 1 key", or EVAL with the text, before what the script is given. */
-static void begin_script(const struct pk_resource *r, const char *key, bool whole,
-                         struct words *w)
-{
-    w->count = 0;
-    add(w, pk_text(whole ? "EVAL" : "EVALSHA"));
-    add(w, pk_text(whole ? pk_fence_lua : r->digest));
-    add(w, pk_text("1"));
-    add(w, pk_text(key));
-}
-
 static void print_key(const char *name, char out[KEY_MAX])
 {
     (void)snprintf(out, KEY_MAX, "picket:fence:{%s}", name);
+}
+
+struct call {
+    const char *verb, *name;
+    uint64_t token;
+    const struct pk_bytes *value; /* NULL: none; with one it must not be repeated */
+};
+
+/* By its digest; a server that has forgotten the script since, because it was restarted,
+ * gets it whole. */
+static enum picket_status run_script(struct pk_resource *r, const struct call *c,
+                                     redisReply **out)
+{
+    struct words w = {.count = 0};
+    char key[KEY_MAX];
+    char token[24];
+    print_key(c->name, key);
+    (void)snprintf(token, sizeof token, "%" PRIu64, c->token);
+    enum picket_status s = r->digest[0] == '\0' ? load(r) : PICKET_OK;
+    if (s != PICKET_OK) {
+        return s;
+    }
+    add(&w, pk_text("EVALSHA"));
+    add(&w, pk_text(r->digest));
+    add(&w, pk_text("1"));
+    add(&w, pk_text(key));
+    add(&w, pk_text(c->verb));
+    add(&w, pk_text(token));
+    if (c->value != NULL) {
+        add(&w, *c->value);
+    }
+    s = insist(r, &w, c->value != NULL, out);
+    if (s == PICKET_OK && (*out)->type == REDIS_REPLY_ERROR &&
+        begins((*out)->str, "NOSCRIPT")) {
+        freeReplyObject(*out);
+        w.data[0] = "EVAL";
+        w.len[0] = strlen(w.data[0]);
+        w.data[1] = pk_fence_lua;
+        w.len[1] = strlen(pk_fence_lua);
+        s = insist(r, &w, c->value != NULL, out);
+    }
+    return s;
 }
 
 /* The fence in "STALE ...: token=7", of an error that the script made. */
@@ -264,81 +296,21 @@ static uint64_t fence_in(const char *text)
     return at == NULL ? 0 : (uint64_t)strtoull(at + strlen("token="), NULL, 10);
 }
 
-/* Sends the script once; an error reply is left to the caller. */
-static enum picket_status send_script(struct pk_resource *r, struct words *w, bool once,
-                                      redisReply **out)
-{
-    enum picket_status s = exchange(r, w, out);
-    return s == PICKET_UNREACHABLE && once
-               ? pk_fail(PICKET_UNKNOWN, "the connection to %s broke before the answer",
-                         r->where)
-               : s;
-}
-
-struct call {
-    const char *verb, *name;
-    uint64_t token;
-    const struct pk_bytes *value; /* NULL: none; with one it must not be repeated */
-};
-
-static enum picket_status try_script(struct pk_resource *r, const struct call *c,
-                                     bool whole, redisReply **out)
-{
-    struct words w;
-    char key[KEY_MAX];
-    char token[24];
-    print_key(c->name, key);
-    begin_script(r, key, whole, &w);
-    (void)snprintf(token, sizeof token, "%" PRIu64, c->token);
-    add(&w, pk_text(c->verb));
-    add(&w, pk_text(token));
-    if (c->value != NULL) {
-        add(&w, *c->value);
-    }
-    return send_script(r, &w, c->value != NULL, out);
-}
-
-/* By its digest; a server that has forgotten the script, since it was restarted, gets it
- * whole. */
-static enum picket_status run_script(struct pk_resource *r, const struct call *c,
-                                     redisReply **out)
-{
-    bool fresh = r->context == NULL;
-    enum picket_status s = r->digest[0] == '\0' ? load(r) : reach(r);
-    if (s == PICKET_OK) {
-        s = try_script(r, c, false, out);
-    }
-    if (s == PICKET_UNREACHABLE && r->context == NULL && !fresh) {
-        s = reach(r);
-        s = s == PICKET_OK ? try_script(r, c, false, out) : s;
-    }
-    if (s == PICKET_OK && (*out)->type == REDIS_REPLY_ERROR &&
-        begins((*out)->str, "NOSCRIPT")) {
-        freeReplyObject(*out);
-        s = try_script(r, c, true, out);
-    }
-    return s;
-}
-
 /* Runs it; `*out` is NULL unless OK. */
 static enum picket_status ask_script(struct pk_resource *r, const struct call *c,
                                      uint64_t *fence, redisReply **out)
 {
-    redisReply *reply = NULL;
-    enum picket_status s = run_script(r, c, &reply);
     *out = NULL;
+    enum picket_status s = run_script(r, c, out);
     if (s != PICKET_OK) {
         return s;
     }
-    if (reply->type == REDIS_REPLY_ERROR) {
-        *fence = fence_in(reply->str);
-        s = fail_reply(r, reply->str);
-        freeReplyObject(reply);
-        return s;
-    }
-    *fence = reply->str != NULL ? (uint64_t)strtoull(reply->str, NULL, 10) : 0;
-    *out = reply;
-    return PICKET_OK;
+    const char *text = (*out)->str;
+    bool refused = (*out)->type == REDIS_REPLY_ERROR;
+    *fence = refused        ? fence_in(text)
+             : text != NULL ? (uint64_t)strtoull(text, NULL, 10)
+                            : 0;
+    return judge(r, s, out);
 }
 
 /* ---- the verbs ---- */

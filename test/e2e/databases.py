@@ -64,11 +64,13 @@ class Answer:
              "read before it claimed": "again", "could not serialize": "again",
              "Deadlock found": "again", "deadlock detected": "again",
              "database is locked": "again", "permission denied": "denied",
-             "command denied": "denied"}
+             "command denied": "denied", "(error) STALE": "stale",
+             "(error) UNCLAIMED": "unclaimed", "(error) BADARG": "no token"}
 
     def __init__(self, lines):
         errors = [n for n, line in enumerate(lines)
-                  if line.startswith(("ERROR", "Error", "Runtime error", "Parse error"))]
+                  if line.startswith(("ERROR", "Error", "Runtime error", "Parse error",
+                                      "(error)"))]
         self.rows = lines[:errors[0]] if errors else lines
         self.error = "\n".join(lines[errors[0]:]) if errors else ""
 
@@ -83,24 +85,29 @@ class Answer:
 class Session:
     """One connection: the database's command line, asked and answered through pipes."""
 
-    def __init__(self, argv, mark, env=None):
+    def __init__(self, argv, mark, end=";"):
         self._mark = mark
+        self._end = end
         self._process = subprocess.Popen(
             ["stdbuf", "-oL", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, bufsize=1, env=os.environ | (env or {}))
+            stderr=subprocess.STDOUT, text=True, bufsize=1)
+
+    @property
+    def pid(self):
+        return self._process.pid
 
     def send(self, *statements):
         """Sends without waiting for the answer."""
         with contextlib.suppress(BrokenPipeError):
             for statement in statements:
-                self._process.stdin.write(statement.rstrip(";") + ";\n")
+                self._process.stdin.write(statement.rstrip(";") + self._end + "\n")
             self._process.stdin.write(self._mark + "\n")
             self._process.stdin.flush()
 
     def answer(self):
         lines = []
         for line in self._process.stdout:
-            if line.strip() == MARK:
+            if line.strip() in (MARK, f'"{MARK}"'):
                 return Answer(lines)
             lines.append(line.rstrip("\n"))
         return Answer([*lines, "ERROR: the session has ended"])
@@ -196,6 +203,11 @@ class SQLite(Database):
     def checks(resource, token):
         return f"INSERT INTO picket_check(resource, token) VALUES ('{resource}', {token})"
 
+    @staticmethod
+    def affected(statement):
+        """Does it, and gives the number of rows that it has changed."""
+        return f"{statement}; SELECT changes()"
+
 
 class Server(Database):
     """A database that is a process."""
@@ -286,6 +298,10 @@ class Postgres(Server):
     def checks(resource, token):
         return f"SELECT picket_check('{resource}', {token})"
 
+    @staticmethod
+    def affected(statement):
+        return f"WITH done AS ({statement} RETURNING 1) SELECT count(*) FROM done"
+
     def waiting(self, watcher):
         """How many sessions wait for a lock."""
         return int(watcher.value("SELECT count(*) FROM pg_locks WHERE NOT granted"))
@@ -352,6 +368,10 @@ class MariaDB(Server):
     def checks(resource, token):
         return f"CALL picket_check('{resource}', {token})"
 
+    @staticmethod
+    def affected(statement):
+        return f"{statement}; SELECT ROW_COUNT()"
+
     def waiting(self, watcher):
         return int(watcher.value("SELECT variable_value FROM information_schema."
                                  "global_status WHERE variable_name = "
@@ -370,12 +390,21 @@ class Redis(Server):
     def __init__(self, t):
         super().__init__(t)
         self.port = free_ports(1)[0]
+        self.socket = t.path("redis.sock")
         self.url = f"redis://:secret@127.0.0.1:{self.port}/0"
 
     def start(self, *more):
         self.launch([find("redis-server"), "--port", str(self.port), "--bind", "127.0.0.1",
                      "--requirepass", "secret", "--save", "", "--appendonly", "yes",
-                     "--appendfsync", "no", "--dir", self.t.dir, *more], self.listens)
+                     "--appendfsync", "no", "--dir", self.t.dir, "--unixsocket",
+                     self.socket, *more], self._answers)
+
+    def _answers(self):
+        return self.listens() and self.session().ask("PING").rows == ["PONG"]
+
+    def session(self):
+        return Session([find("redis-cli"), "--no-raw", "--no-auth-warning", "-a", "secret",
+                        "-p", str(self.port)], f"ECHO {MARK}", end="")
 
 
 class Cutter:
