@@ -81,7 +81,7 @@ BAD = [
     (("break", "db"), "--reason"),
     (("break", "db", "--reason", ""), "--reason"),
     (("fence",), "missing"),
-    (("fence", "frob", "r"), "none of claim, check, put and get"),
+    (("fence", "frob", "r"), "none of claim, check, put, get"),
     (("fence", "claim", "r"), "--token"),
     (("fence", "claim", "r", "--token", "x"), "not a whole number"),
     (("fence", "claim", "", "--token", "1"), "empty"),
