@@ -8,6 +8,7 @@
 #include "cli/options.h"
 
 extern const struct pk_cli_verb pk_cli_run;
+extern const struct pk_cli_verb pk_cli_once;
 extern const struct pk_cli_verb pk_cli_acquire;
 extern const struct pk_cli_verb pk_cli_extend;
 extern const struct pk_cli_verb pk_cli_release;

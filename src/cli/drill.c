@@ -225,13 +225,13 @@ static int third_act(struct stage *g, struct round *r)
     return 0;
 }
 
-/* What the resource holds after all that. */
-static int look(struct stage *g, struct round *r)
+/* What the resource holds. */
+static int look(struct stage *g, uint64_t *number)
 {
     struct picket_resource *resource;
     enum picket_status s = picket_resource_open(g->plan.resource_url, &resource);
     if (s == PICKET_OK) {
-        s = pk_drill_read(resource, 0, &r->in_the_end);
+        s = pk_drill_read(resource, 0, number);
         picket_resource_close(resource);
     }
     return s == PICKET_OK ? 0 : pk_errors_status(s);
@@ -249,7 +249,7 @@ static int play(struct stage *g, struct round *r)
         code = third_act(g, r);
     }
     if (code == 0) {
-        code = look(g, r);
+        code = look(g, &r->in_the_end);
     }
     pk_drill_end(&r->a);
     pk_drill_end(&r->b);
@@ -319,8 +319,12 @@ static int run_rounds(struct stage *g)
 {
     uint64_t safe = 0;
     uint64_t done = 0;
-    int code = 0;
+    uint64_t unused;
     bool json = g->s->common.json;
+    int code = look(g, &unused); /* before anybody takes a lock for nothing */
+    if (code != 0) {
+        return code;
+    }
     if (json) {
         pk_json_object(&g->json, NULL);
         pk_json_bool(&g->json, "fence", g->plan.fence);
