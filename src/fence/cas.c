@@ -32,6 +32,11 @@ enum picket_status pk_cas_admit(struct picket_fence_state *state, uint64_t token
     return PICKET_BADARG;
 }
 
+bool pk_cas_same(const struct picket_fence_state *a, const struct picket_fence_state *b)
+{
+    return a->token == b->token && a->shadow == b->shadow && a->shadowed == b->shadowed;
+}
+
 struct pk_resource *pk_cas_new(const struct picket_cas *cas)
 {
     struct pk_resource *r = pk_door_resize(NULL, sizeof *r);
@@ -52,12 +57,6 @@ void pk_cas_close(struct pk_resource *r)
 /* What a verb makes of a cell; other than OK: nothing is swapped. */
 typedef enum picket_status (*change)(struct picket_cell *cell, const void *how);
 
-static bool same_state(const struct picket_fence_state *a,
-                       const struct picket_fence_state *b)
-{
-    return a->token == b->token && a->shadow == b->shadow && a->shadowed == b->shadowed;
-}
-
 static enum picket_status swap(struct pk_resource *r, const char *name, change make,
                                const void *how, struct picket_fence_state *out)
 {
@@ -71,7 +70,7 @@ static enum picket_status swap(struct pk_resource *r, const char *name, change m
         const struct picket_fence_state before = cell.fence;
         s = make(&cell, how);
         *out = cell.fence;
-        bool changed = cell.value != NULL || !same_state(&before, &cell.fence);
+        bool changed = cell.value != NULL || !pk_cas_same(&before, &cell.fence);
         if (s == PICKET_OK && changed) {
             s = r->cas.compare_and_swap(r->cas.ctx, name, cell.version, &cell);
         }

@@ -167,24 +167,37 @@ enum picket_status pk_fencefile_look(const struct pk_place *p, struct pk_fencefi
     return s;
 }
 
+/* A file without a name, or with one that nobody looks for where the file system has no
+ * such thing; `path` gets the way to it. */
+static int open_fresh(const struct pk_place *p, char *path, size_t size, bool *named)
+{
+    int fd = openat(p->dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    *named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT);
+    (void)snprintf(path, size, "/proc/self/fd/%d", fd);
+    if (*named) {
+        (void)snprintf(path, size, "%s.%016" PRIx64, p->fence, pk_random());
+        fd = openat(p->dir_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    return fd;
+}
+
 /* Makes the fence, whole from its first moment; that somebody else was quicker is fine.
  * False with errno set. */
 static bool make(const struct pk_place *p)
 {
     char slots[SLOTS * SLOT_BYTES];
     char fresh[PK_FENCEFILE_NAME_MAX + 32];
+    bool named;
     const struct picket_fence_state none = {0};
-    (void)snprintf(fresh, sizeof fresh, "%s.%016" PRIx64, p->fence, pk_random());
     memset(slots, '\n', sizeof slots);
     print_slot(1, &none, slots);
-    int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    int fd = openat(p->dir_fd, fresh, flags, 0666);
-    bool made =
-        fd >= 0 && pk_fd_write(fd, slots, sizeof slots) && fsync(fd) == 0 &&
-        (linkat(p->dir_fd, fresh, p->dir_fd, p->fence, 0) == 0 || errno == EEXIST) &&
-        fsync(p->dir_fd) == 0;
+    int fd = open_fresh(p, fresh, sizeof fresh, &named);
+    bool made = fd >= 0 && pk_fd_write(fd, slots, sizeof slots) && fsync(fd) == 0 &&
+                (linkat(p->dir_fd, fresh, p->dir_fd, p->fence, AT_SYMLINK_FOLLOW) == 0 ||
+                 errno == EEXIST) &&
+                fsync(p->dir_fd) == 0;
     int error = errno;
-    if (fd >= 0) {
+    if (fd >= 0 && named) {
         (void)unlinkat(p->dir_fd, fresh, 0);
     }
     pk_fd_close(&fd);
