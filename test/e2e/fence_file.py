@@ -10,10 +10,11 @@ import subprocess
 from holding import ok, parsed
 from tap import alive, check, contains, equal, main, skip, stopped, test, wait_until
 
+WHERE = ("--resource", "file:", "report")
 # Reads the file, takes its time, and prints it with one line more.
 APPEND = 'cat report 2>/dev/null; sleep "0.0$1"; echo "$2"'
 # The same as everybody does it who has no fence.
-CARELESS = '{ cat report 2>/dev/null; sleep "0.0$1"; echo "$2"; } >"new.$2"; mv "new.$2" report'
+CARELESS = f'{{ {APPEND}; }} >"new.$2"; mv "new.$2" report'
 
 
 def lines_of(t, name="report"):
@@ -42,8 +43,8 @@ def file__late_writers_never_win(t):
         tried += len(tokens)
     equal(lines_of(t), accepted)  # in order, none lost, none from behind
     check(len(accepted) < tried, "nobody was late")
-    print(f"# {tried} writers, {len(accepted)} accepted, {tried - len(accepted)} refused, "
-          "0 late writes in the file")
+    print(f"# {tried} writers, {len(accepted)} accepted, {tried - len(accepted)} "
+          "refused, 0 late writes in the file")
 
 
 @test
@@ -59,14 +60,14 @@ def control__without_a_fence_writes_are_lost(t):
 
 @test
 def file__a_paused_writer_is_refused_when_it_wakes(t):
-    ok(t.picket("fence", "put", "--resource", "file:", "report", "--token", "1", "first"))
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "first"))
     zombie = t.start("fence", "file", "report", "--token", "2", "--", "sh", "-c",
                      'echo half; echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done; '
                      'echo zombie')
     wait_until(lambda: t.read("pid").endswith("\n"), what="the writer's start")
     os.kill(zombie.pid, signal.SIGSTOP)
     wait_until(lambda: stopped(zombie.pid), what="the pause")
-    ok(t.picket("fence", "put", "--resource", "file:", "report", "--token", "3", "newer"))
+    ok(t.picket("fence", "put", *WHERE, "--token", "3", "newer"))
     t.write("go", "")
     os.kill(zombie.pid, signal.SIGCONT)
     equal(zombie.wait(), 1)
@@ -95,7 +96,7 @@ def put__survives_kill_at_every_system_call(t):
             done = subprocess.run(
                 ["strace", "-o", "/dev/null", "-e", f"trace={call}", "-e",
                  f"inject={call}:signal=KILL:when={nth}", t.program, "fence", "put",
-                 "--resource", "file:", "report", "--token", str(token), "--file", "blob"],
+                 *WHERE, "--token", str(token), "--file", "blob"],
                 cwd=t.dir, env=t.env, capture_output=True, check=False)
             now = t.read("report").encode()
             check(now in (old, new), f"a mixture after {call} {nth}")
@@ -104,17 +105,16 @@ def put__survives_kill_at_every_system_call(t):
                 break
             equal(done.returncode, -signal.SIGKILL)
             kills += 1
-            fence = t.picket("fence", "show", "--resource", "file:", "-o", "json", "report")
+            fence = t.picket("fence", "show", *WHERE, "-o", "json")
             if now == new:
                 equal(parsed(fence)["fence"], token)
             if fence.returncode == 0 and parsed(fence)["fence"] == token:
-                late = t.picket("fence", "put", "--resource", "file:", "report", "--token",
-                                token - 1, "late") if token > 1 else None
-                check(late is None or late.returncode == 1, "a late writer got through")
+                late = t.picket("fence", "put", *WHERE, "--token", token - 1 or 1, "late")
+                check(token == 1 or late.returncode == 1, "a late writer got through")
             token += 1
             old = now
         old, token = new, token + 1
-    ok(t.picket("fence", "put", "--resource", "file:", "report", "--token", token, "end"))
+    ok(t.picket("fence", "put", *WHERE, "--token", token, "end"))
     equal(t.read("report"), "end")
     left = [n for n in os.listdir(t.dir) if n.endswith(".tmp")]
     equal(left, [])
@@ -124,7 +124,7 @@ def put__survives_kill_at_every_system_call(t):
 
 @test(timeout=60)
 def file__writers_killed_at_random_leave_whole_files(t):
-    ok(t.picket("fence", "put", "--resource", "file:", "report", "--token", "1", "1\n"))
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "1\n"))
     died = 0
     for token in range(2, 82):
         p = t.start("fence", "file", "report", "--token", token, "--", "sh", "-c",
@@ -148,8 +148,8 @@ def file__keeps_the_rights_and_follows_links(t):
     equal(t.read("real"), "new\n")
     check(os.path.islink(t.path("link")), "the link is gone")
     equal(os.stat(t.path("real")).st_mode & 0o777, 0o640)
-    equal(t.picket("fence", "file", "real", "--token", "4", "--", "echo", "late").returncode,
-          1)
+    late = t.picket("fence", "file", "real", "--token", "4", "--", "echo", "late")
+    equal(late.returncode, 1)
 
 
 @test
@@ -167,30 +167,28 @@ def file__a_command_that_fails_changes_nothing(t):
 
 @test
 def shadow__lets_through_and_counts(t):
-    where = ("--resource", "file:", "report")
-    ok(t.picket("fence", "put", *where, "--token", "9", "nine"))
-    ok(t.picket("fence", "shadow", *where))
-    done = t.picket("fence", "put", *where, "--token", "8", "eight", "-o", "json")
+    ok(t.picket("fence", "put", *WHERE, "--token", "9", "nine"))
+    ok(t.picket("fence", "shadow", *WHERE))
+    done = t.picket("fence", "put", *WHERE, "--token", "8", "eight", "-o", "json")
     equal((done.returncode, json.loads(done.stdout)["would_refuse"]), (0, True))
     contains(done.stderr, "would have been refused")
     done = t.picket("fence", "file", "report", "--token", "7", "--", "echo", "seven")
     equal(done.returncode, 0)
     contains(done.stderr, "shadow mode")
-    state = parsed(t.picket("fence", "show", *where, "-o", "json"))
+    state = parsed(t.picket("fence", "show", *WHERE, "-o", "json"))
     equal((state["fence"], state["mode"], state["shadowed"]), (9, "shadow", 3))
     equal(t.read("report"), "seven\n")
-    ok(t.picket("fence", "enforce", *where))
-    equal(t.picket("fence", "put", *where, "--token", "8", "late").returncode, 1)
+    ok(t.picket("fence", "enforce", *WHERE))
+    equal(t.picket("fence", "put", *WHERE, "--token", "8", "late").returncode, 1)
     equal(t.read("report"), "seven\n")
 
 
 @test
 def fence__a_damaged_one_refuses_everybody(t):
-    where = ("--resource", "file:", "report")
-    ok(t.picket("fence", "put", *where, "--token", "9", "nine"))
+    ok(t.picket("fence", "put", *WHERE, "--token", "9", "nine"))
     t.write(".report.fence", "garbage")
     for token in (8, 9, 10):
-        done = t.picket("fence", "put", *where, "--token", token, "x")
+        done = t.picket("fence", "put", *WHERE, "--token", token, "x")
         equal(done.returncode, 125)
         contains(done.stderr, "damaged")
     equal(t.read("report"), "nine")
@@ -198,25 +196,24 @@ def fence__a_damaged_one_refuses_everybody(t):
 
 @test
 def fence__one_torn_slot_does_no_harm(t):
-    where = ("--resource", "file:", "report")
     for token in (3, 4):
-        ok(t.picket("fence", "claim", *where, "--token", token))
+        ok(t.picket("fence", "claim", *WHERE, "--token", token))
     slots = t.read(".report.fence")
     newer = 0 if "token 4" in slots[:512] else 512
     with open(t.path(".report.fence"), "r+b") as f:
         f.seek(newer + 40)
         f.write(b"#####")
-    equal(parsed(t.picket("fence", "show", *where, "-o", "json"))["fence"], 3)
+    equal(parsed(t.picket("fence", "show", *WHERE, "-o", "json"))["fence"], 3)
 
 
 @test
 def fence__a_turn_that_never_ends_is_told(t):
     """A process stopped in its turn: nobody hangs for ever, and nothing is written."""
-    ok(t.picket("fence", "put", "--resource", "file:", "report", "--token", "1", "one"))
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "one"))
     taken = subprocess.Popen(["flock", ".report.fence", "sleep", "60"], cwd=t.dir)
     wait_until(lambda: subprocess.run(["flock", "-n", ".report.fence", "true"], cwd=t.dir,
                                       check=False).returncode != 0, what="the lock")
-    done = t.picket("fence", "claim", "--resource", "file:", "report", "--token", "2")
+    done = t.picket("fence", "claim", *WHERE, "--token", "2")
     equal(done.returncode, 125)
     contains(done.stderr, "does not let go")
     taken.kill()
@@ -227,16 +224,17 @@ def fence__a_turn_that_never_ends_is_told(t):
 def words__are_checked_before_anything_is_written(t):
     os.mkdir(t.path("folder"))
     os.mkdir(t.path("below"))
+    here, below = ("--resource", "file:"), ("--resource", "file:below")
     for words, code, part in (
-            (("put", "--resource", "file:", "folder", "--token", "1", "x"), 125, "plain"),
-            (("put", "--resource", "file:", "folder/", "--token", "1", "x"), 125, "a file"),
-            (("put", "--resource", "file:", "no/x", "--token", "1", "x"), 125, "No such"),
-            (("put", "--resource", "file:below", "../x", "--token", "1", "x"), 125, "below"),
-            (("put", "--resource", "file:below", "/x", "--token", "1", "x"), 125, "below"),
-            (("put", "--resource", "file:", "n" * 250, "--token", "1", "x"), 125, "too long"),
-            (("get", "--resource", "file:", "nothing"), 1, "nobody"),
-            (("show", "--resource", "file:", "nothing"), 1, "nobody"),
-            (("check", "--resource", "file:", "nothing", "--token", "1"), 1, "claim first"),
+            (("put", *here, "folder", "--token", "1", "x"), 125, "plain"),
+            (("put", *here, "folder/", "--token", "1", "x"), 125, "a file"),
+            (("put", *here, "no/x", "--token", "1", "x"), 125, "No such"),
+            (("put", *below, "../x", "--token", "1", "x"), 125, "below"),
+            (("put", *below, "/x", "--token", "1", "x"), 125, "below"),
+            (("put", *here, "n" * 250, "--token", "1", "x"), 125, "too long"),
+            (("get", *here, "nothing"), 1, "nobody"),
+            (("show", *here, "nothing"), 1, "nobody"),
+            (("check", *here, "nothing", "--token", "1"), 1, "claim first"),
             (("file", "x", "--token", "-1", "--", "true"), 125, "whole number"),
             (("file", "x", "--token", "9007199254740992", "--", "true"), 125, "whole"),
             (("file", "x", "--token", "1"), 125, "what to run"),
