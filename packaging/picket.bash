@@ -42,8 +42,8 @@ _picket_command() {
 _picket() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local verb=${COMP_WORDS[1]}
-    local verbs='run once acquire extend release elect ls show why watch break fence drill'
-    verbs+=' serve dev cluster version'
+    local verbs='run once acquire extend release elect ls show why watch break fence'
+    verbs+=' drill serve dev cluster version'
     local changes='status add promote remove transfer backup restore limits configure'
     local fences='claim check put get show shadow enforce file install'
     COMPREPLY=()
