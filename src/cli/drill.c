@@ -69,14 +69,8 @@ struct stage {
     uint64_t began_ms;
 };
 
-__attribute__((format(printf, 3, 4))) static void tell(struct stage *g, const char *who,
-                                                       const char *format, ...)
+static void print_event(struct stage *g, const char *who, const char *text)
 {
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     uint64_t at = pk_clock_ms() - g->began_ms;
     if (g->s->common.json) {
         pk_json_object(&g->json, NULL);
@@ -89,6 +83,18 @@ __attribute__((format(printf, 3, 4))) static void tell(struct stage *g, const ch
                      text);
         (void)fflush(stdout);
     }
+}
+
+__attribute__((format(printf, 3, 4))) static void tell(struct stage *g, const char *who,
+                                                       const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    PK_ASSERT(n >= 0);
+    print_event(g, who, text);
 }
 
 /* ---- one round ---- */

@@ -68,7 +68,7 @@ struct attempt {
 
 /* ---- the register ---- */
 
-/* Reads the record with `token` (0: as anybody); *value is to be freed when 0. */
+/* Reads the record with `token` (0: as anybody); *value is to be freed. */
 static int read_record(const struct attempt *a, struct picket *p, uint64_t token,
                        char **value, struct pk_once_record *out)
 {
@@ -80,6 +80,7 @@ static int read_record(const struct attempt *a, struct picket *p, uint64_t token
     }
     if (!pk_once_record_read(*value == NULL ? "" : *value, len, out)) {
         free(*value);
+        *value = NULL;
         return pk_errors_fail("%s holds something else than an outcome; see 'picket "
                               "fence get %s'",
                               a->name, a->name);
@@ -135,8 +136,8 @@ static int begin(struct attempt *a, struct picket *p, const struct pk_once_recor
 static int granted(void *ctx, struct picket *p, struct picket_lock *l)
 {
     struct attempt *a = ctx;
-    struct pk_once_record found;
-    char *value;
+    struct pk_once_record found = {.state = PK_ONCE_NONE};
+    char *value = NULL;
     uint64_t token = picket_token(l);
     pk_tee_restore(&a->tee);
     /* With the token: the fence is up before we read (P6). */
@@ -204,8 +205,8 @@ static void print_record(const struct attempt *a, const struct pk_once_record *r
 static int show(const struct attempt *a)
 {
     struct picket *p;
-    struct pk_once_record found;
-    char *value;
+    struct pk_once_record found = {.state = PK_ONCE_NONE};
+    char *value = NULL;
     int code = pk_cli_open(&a->s->common, NULL, &p);
     if (code != 0) {
         return code;
@@ -222,8 +223,8 @@ static int show(const struct attempt *a)
                              a->key, found.token);
             code = PK_EXIT_NO;
         }
-        free(value);
     }
+    free(value);
     picket_close(p);
     return code;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "host/fields.h"
 
 static const char *const states[] = {"none", "begun", "done"};
 
@@ -17,12 +18,28 @@ static int print_head(const struct pk_once_record *r, char head[PK_ONCE_HEAD_MAX
                     states[r->state], r->token, r->attempt, r->exit, r->cut ? 1 : 0);
 }
 
+/* The word behind the version; NONE: it is none that is ever written. */
+static enum pk_once_state read_state(const char **at)
+{
+    static const char start[] = "picket-once 1 ";
+    size_t len = strlen(start);
+    for (enum pk_once_state s = PK_ONCE_BEGUN; s <= PK_ONCE_DONE; s++) {
+        if (strncmp(*at, start, len) == 0 &&
+            strncmp(*at + len, states[s], strlen(states[s])) == 0) {
+            *at += len + strlen(states[s]);
+            return s;
+        }
+    }
+    return PK_ONCE_NONE;
+}
+
 bool pk_once_record_read(const char *value, size_t len, struct pk_once_record *out)
 {
     char head[PK_ONCE_HEAD_MAX];
     char again[PK_ONCE_HEAD_MAX];
-    char state[8];
-    int cut;
+    const char *at = head;
+    uint64_t code;
+    uint64_t cut;
     *out = (struct pk_once_record){.state = PK_ONCE_NONE, .output = ""};
     if (len == 0) {
         return true;
@@ -34,17 +51,18 @@ bool pk_once_record_read(const char *value, size_t len, struct pk_once_record *o
     size_t used = (size_t)(end - value) + 1;
     memcpy(head, value, used);
     head[used] = '\0';
-    if (sscanf(head,
-               "picket-once 1 %7s token %" SCNu64 " attempt %" SCNu64 " exit %d cut %d",
-               state, &out->token, &out->attempt, &out->exit, &cut) != 5) {
+    out->state = read_state(&at);
+    if (out->state == PK_ONCE_NONE || !pk_field_read(&at, " token ", &out->token) ||
+        !pk_field_read(&at, " attempt ", &out->attempt) ||
+        !pk_field_read(&at, " exit ", &code) || !pk_field_read(&at, " cut ", &cut) ||
+        code > 255) {
         return false;
     }
-    out->state = strcmp(state, states[PK_ONCE_DONE]) == 0 ? PK_ONCE_DONE : PK_ONCE_BEGUN;
+    out->exit = (int)code;
     out->cut = cut != 0;
     out->output = value + used;
     out->len = len - used;
-    bool same = print_head(out, again) == (int)used && strcmp(again, head) == 0;
-    return same && out->exit >= 0 && out->exit <= 255;
+    return print_head(out, again) == (int)used && strcmp(again, head) == 0;
 }
 
 char *pk_once_record_write(const struct pk_once_record *r, size_t *len)

@@ -17,15 +17,13 @@
 #include "core/wire.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/fields.h"
 #include "host/filelock.h"
 
 enum { SLOT_BYTES = 512, SLOTS = 2 };
 
 #define FORM                                                                             \
     "picket-fence 1 seq %" PRIu64 " token %" PRIu64 " shadow %d shadowed %" PRIu64
-#define READ_FORM                                                                        \
-    "picket-fence 1 seq %" SCNu64 " token %" SCNu64 " shadow %d shadowed %" SCNu64       \
-    " check %" SCNx64 "\n"
 
 /* ---- places ---- */
 
@@ -118,15 +116,18 @@ static bool read_slot(const char *slot, struct pk_fencefile *out)
 {
     char text[SLOT_BYTES + 1];
     char again[SLOT_BYTES];
-    uint64_t check;
+    const char *at = text;
+    uint64_t shadow = 0;
     memcpy(text, slot, SLOT_BYTES);
     text[SLOT_BYTES] = '\0';
-    int n = sscanf(text, READ_FORM, &out->seq, &out->state.token, &out->state.shadow,
-                   &out->state.shadowed, &check);
-    if (n != 5) {
+    if (!pk_field_read(&at, "picket-fence 1 seq ", &out->seq) ||
+        !pk_field_read(&at, " token ", &out->state.token) ||
+        !pk_field_read(&at, " shadow ", &shadow) ||
+        !pk_field_read(&at, " shadowed ", &out->state.shadowed)) {
         return false;
     }
-    print_slot(out->seq, &out->state, again);
+    out->state.shadow = shadow != 0;
+    print_slot(out->seq, &out->state, again); /* with its check */
     return memcmp(again, slot, SLOT_BYTES) == 0 && out->state.token <= PK_TOKEN_MAX;
 }
 

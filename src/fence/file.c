@@ -50,7 +50,7 @@ static bool dress_like(int fd, const struct stat *old)
 static enum picket_status open_draft(const struct pk_place *p, uint64_t token,
                                      struct draft *d)
 {
-    struct stat old;
+    struct stat old = {0};
     bool replaces = fstatat(p->dir_fd, p->base, &old, 0) == 0;
     mode_t mode = replaces ? old.st_mode & 0777 : 0666;
     name_draft(p, token, d->name, sizeof d->name);
@@ -250,14 +250,17 @@ static enum picket_status read_value(const struct pk_place *p, struct picket_cel
 
 static void print_version(const struct pk_fencefile *f, char out[PICKET_VERSION_MAX])
 {
-    (void)snprintf(out, PICKET_VERSION_MAX, f->seq == 0 ? "" : "%" PRIu64, f->seq);
+    out[0] = '\0';
+    if (f->seq != 0) {
+        (void)snprintf(out, PICKET_VERSION_MAX, "%" PRIu64, f->seq);
+    }
 }
 
 static enum picket_status load(void *ctx, const char *name, int with_value,
                                struct picket_cell *out)
 {
-    struct pk_place p;
-    struct pk_fencefile f;
+    struct pk_place p = {.dir_fd = -1};
+    struct pk_fencefile f = {.fd = -1};
     enum picket_status s = find(ctx, name, &p);
     if (s != PICKET_OK) {
         return s;
