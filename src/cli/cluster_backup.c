@@ -65,7 +65,7 @@ static int keep(const char *file, struct pk_bytes backup)
 
 static int put_out(struct pk_bytes backup)
 {
-    return write_all(STDOUT_FILENO, backup)
+    return pk_fd_write(STDOUT_FILENO, backup.data, backup.len)
                ? 0
                : pk_errors_fail("cluster: backup: can't write the output: %s",
                                 strerror(errno));
