@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model's fences (F1 to F5). */
+/* The model's fences (F1 to F9). */
 #include "model_state.h"
 
 #include <stdlib.h>
@@ -55,29 +55,57 @@ static void raise_to(struct model *m, struct model_fence *f, uint64_t token)
     }
 }
 
+/* F7: lets a lower token through, which leaves its trace and nothing else. */
+static void let_through(struct model *m, struct model_fence *f, uint64_t token,
+                        struct pk_effect *reply)
+{
+    f->shadowed++;
+    reply->would = PK_STALE;
+    struct pk_effect e = {
+        .kind = PK_EV_FENCE_SHADOWED, .name = bytes_of(f->name), .token = token};
+    pk_effects_add(&m->events, &e);
+}
+
 static void set_value(struct model *m, struct model_fence *f, const struct pk_command *c)
 {
     free(f->value.data);
     f->value = text_from(c->value);
-    f->request = c->request != 0 ? c->request : f->request;
+    if (c->token == f->token && c->request != 0) {
+        f->request = c->request;
+    }
     struct pk_effect e = {.kind = PK_EV_FENCE_SET,
                           .name = bytes_of(f->name),
-                          .token = f->token,
+                          .token = c->token,
                           .value = bytes_of(f->value)};
     pk_effects_add(&m->events, &e);
 }
 
-/* CHECK and a GET without a token: they look and change nothing (F2, F4). */
+static void check(const struct model_fence *f, const struct pk_command *c,
+                  struct pk_effect *reply)
+{
+    bool lower = f != NULL && c->token < f->token;
+    bool equal = f != NULL && c->token == f->token;
+    reply->status = equal ? PK_OK : lower ? PK_STALE : PK_UNCLAIMED;
+    if (f != NULL && f->shadow) {
+        reply->would = reply->status;
+        reply->status = PK_OK;
+    }
+}
+
+/* CHECK, SHOW and a GET without a token: they look and change nothing (F2, F4, F8, F9).
+ */
 static void look(const struct model_fence *f, const struct pk_command *c,
                  struct pk_effect *reply)
 {
     reply->token = f == NULL ? 0 : f->token;
     if (c->verb == PK_FENCE_CHECK) {
-        bool lower = f != NULL && c->token < f->token;
-        bool equal = f != NULL && c->token == f->token;
-        reply->status = equal ? PK_OK : lower ? PK_STALE : PK_UNCLAIMED;
+        check(f, c, reply);
     } else if (f == NULL) {
         reply->status = PK_NOTFOUND;
+    } else if (c->verb == PK_FENCE_SHOW) {
+        reply->shadow = f->shadow ? 1 : 0;
+        reply->shadowed = f->shadowed;
+        reply->value_bytes = f->value.len;
     } else {
         reply->value = bytes_of(f->value);
     }
@@ -90,7 +118,8 @@ void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *
         look(f, c, reply);
         return;
     }
-    if (f != NULL && c->token < f->token) {
+    bool lower = f != NULL && c->token < f->token;
+    if (lower && !f->shadow) {
         reply->status = PK_STALE;
         reply->token = f->token;
         return;
@@ -103,19 +132,46 @@ void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *
     }
     const char *limit = limit_passed(m, c, f);
     if (limit != NULL) {
-        reply->status = PK_LIMIT;
-        reply->why = pk_text(limit);
+        refuse_limit(reply, limit);
         return;
     }
     if (f == NULL) {
         f = create(m, c->name);
     }
     raise_to(m, f, c->token);
+    if (lower) {
+        let_through(m, f, c->token, reply);
+    }
     if (c->verb == PK_FENCE_SET) {
         set_value(m, f, c);
     }
     reply->token = f->token;
     if (c->verb == PK_FENCE_GET) {
         reply->value = bytes_of(f->value);
+    }
+}
+
+void model_fence_mode(struct model *m, const struct pk_command *c,
+                      struct pk_effect *reply)
+{
+    struct model_fence *f = fence_named(m, c->name);
+    bool shadow = c->flags == PK_FENCE_SHADOW;
+    bool other = f == NULL || f->shadow != shadow;
+    const char *limit = limit_passed(m, c, f);
+    if (limit != NULL) {
+        refuse_limit(reply, limit);
+        return;
+    }
+    if (f == NULL) {
+        f = create(m, c->name);
+    }
+    f->shadow = shadow;
+    reply->token = f->token;
+    if (other) {
+        struct pk_effect e = {.kind = PK_EV_FENCE_MODE,
+                              .name = bytes_of(f->name),
+                              .token = f->token,
+                              .shadow = shadow ? 1 : 0};
+        pk_effects_add(&m->events, &e);
     }
 }
