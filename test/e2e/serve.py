@@ -277,6 +277,28 @@ def http__shows_metrics_and_health(t):
 
 
 @test
+def shadow_mode__is_counted_by_every_node_and_outlives_the_leader(t):
+    with three(t) as cluster:
+        leader = cluster.leader()
+        with leader.connect() as c:
+            c.ask("FENCE", "MODE", "disk", "shadow")
+            equal(c.ask("FENCE", "CHECK", "disk", 2)["would"], "UNCLAIMED")
+            c.ask("FENCE", "CLAIM", "disk", 2)
+            equal(c.ask("FENCE", "SET", "disk", 1, "late")["would"], "STALE")
+            equal(c.ask("FENCE", "CHECK", "disk", 1)["would"], "STALE")
+        for node in cluster.nodes:
+            for sample in ('picket_fence_shadowed_total{reason="stale"} 2',
+                           'picket_fence_shadowed_total{reason="unclaimed"} 1',
+                           'picket_fence_rejected_total{reason="stale"} 0'):
+                wait_until(lambda n=node, s=sample: f"\n{s}\n" in get(n, "/metrics")[1])
+        leader.kill()
+        with cluster.leader().connect() as c:
+            reply = c.ask("FENCE", "SHOW", "disk")
+            equal((reply["token"], reply["shadow"], reply["shadowed"],
+                   reply["value_bytes"]), (2, 1, 1, len("late")))
+
+
+@test
 def readyz__says_no_without_a_leader(t):
     cluster = three(t)
     n1 = cluster.nodes[0]
