@@ -44,6 +44,19 @@ static struct model_fence *create(struct model *m, struct pk_bytes name)
     return f;
 }
 
+/* Creates the fence if it is not there; false: a limit does not allow the command. */
+static bool find_room(struct model *m, const struct pk_command *c, struct model_fence **f,
+                      struct pk_effect *reply)
+{
+    const char *limit = limit_passed(m, c, *f);
+    if (limit != NULL) {
+        refuse_limit(reply, limit);
+    } else if (*f == NULL) {
+        *f = create(m, c->name);
+    }
+    return limit == NULL;
+}
+
 static void raise_to(struct model *m, struct model_fence *f, uint64_t token)
 {
     if (token > f->token) {
@@ -130,13 +143,8 @@ void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *
         reply->token = f->token;
         return;
     }
-    const char *limit = limit_passed(m, c, f);
-    if (limit != NULL) {
-        refuse_limit(reply, limit);
+    if (!find_room(m, c, &f, reply)) {
         return;
-    }
-    if (f == NULL) {
-        f = create(m, c->name);
     }
     raise_to(m, f, c->token);
     if (lower) {
@@ -157,13 +165,8 @@ void model_fence_mode(struct model *m, const struct pk_command *c,
     struct model_fence *f = fence_named(m, c->name);
     bool shadow = c->flags == PK_FENCE_SHADOW;
     bool other = f == NULL || f->shadow != shadow;
-    const char *limit = limit_passed(m, c, f);
-    if (limit != NULL) {
-        refuse_limit(reply, limit);
+    if (!find_room(m, c, &f, reply)) {
         return;
-    }
-    if (f == NULL) {
-        f = create(m, c->name);
     }
     f->shadow = shadow;
     reply->token = f->token;
