@@ -180,12 +180,13 @@ void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
 
 void pk_fence_get(struct pk_machine *m, const struct pk_command *c)
 {
-    enum pk_fencing rule = PK_FENCING_HELD; /* without a token nothing is compared (F4) */
-    struct pk_fence *f = c->token == 0 ? find(m, c->name) : admit(m, c, &rule);
-    if (f != NULL) {
-        accept(m, c, f, rule);
-    } else if (c->token == 0) {
+    bool anybody = c->token == 0;           /* F4 */
+    enum pk_fencing rule = PK_FENCING_HELD; /* nothing to compare, for anybody */
+    struct pk_fence *f = anybody ? find(m, c->name) : admit(m, c, &rule);
+    if (anybody && token_of(f) == 0) {
         pk_reply(m, c, PK_NOTFOUND);
+    } else if (f != NULL) {
+        accept(m, c, f, rule);
     }
 }
 

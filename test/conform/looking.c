@@ -298,6 +298,7 @@ TEST(fence__in_shadow_mode_counts_and_lets_through)
     CHECK(picket_fence_mode(p, r, 1) == PICKET_OK);
     CHECK(picket_fence_mode(q, r, 1) == PICKET_OK); /* again is fine */
     expect_state(q, r, (struct picket_fence_state){.shadow = 1});
+    CHECK(picket_fence_get(p, r, 0, &value, &len, &fence) == PICKET_NOTFOUND);
     CHECK(picket_fence_check(p, r, 5, &fence) == PICKET_OK); /* would be unclaimed */
     CHECK_U64(fence, 0);
     CHECK(picket_fence_set(q, r, 6, "new", 3, &fence) == PICKET_OK);

@@ -119,6 +119,8 @@ static void look(const struct model_fence *f, const struct pk_command *c,
         reply->shadow = f->shadow ? 1 : 0;
         reply->shadowed = f->shadowed;
         reply->value_bytes = f->value.len;
+    } else if (f->token == 0) {
+        reply->status = PK_NOTFOUND;
     } else {
         reply->value = bytes_of(f->value);
     }

@@ -219,6 +219,8 @@ mutant shadowed_takes_the_request fence.c \
     'c->request != 0 && rule != PK_FENCING_STALE' 'c->request != 0'
 mutant shadowed_answer_says_nothing fence.c \
     '.would = rule == PK_FENCING_STALE ? PK_STALE : PK_OK};' '.would = PK_OK};'
+mutant unclaimed_can_be_read fence.c \
+    'if (anybody && token_of(f) == 0) {' 'if (anybody && f == NULL) {'
 mutant check_refuses_in_shadow_mode fence.c \
     'pk_reply(m, c, shadow ? PK_OK : s);' 'pk_reply(m, c, s);'
 mutant mode_begins_a_new_count fence.c \
