@@ -91,6 +91,7 @@ __attribute__((format(printf, 3, 4))) static void tell(struct stage *g, const ch
     char text[512];
     va_list args;
     va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it was started just now */
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     PK_ASSERT(n >= 0);

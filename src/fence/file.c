@@ -320,7 +320,7 @@ static enum picket_status compare_and_swap(void *ctx, const char *name,
                                            const char *version,
                                            const struct picket_cell *next)
 {
-    struct pk_place p;
+    struct pk_place p = {.dir_fd = -1};
     char seen[PICKET_VERSION_MAX];
     enum picket_status s = find(ctx, name, &p);
     if (s != PICKET_OK) {

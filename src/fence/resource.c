@@ -258,15 +258,17 @@ enum picket_status picket_fence_sql(const char *url, const struct picket_fence_t
 enum picket_status picket_fence_install(const char *url,
                                         const struct picket_fence_table *t)
 {
-    char *sql;
+    char *sql = NULL;
     struct pk_resource *own = NULL;
     const struct pk_resource_kind *kind = NULL;
     enum picket_status s = make_sql(url, t, &kind, &sql);
     if (s != PICKET_OK) {
         return s;
     }
-    s = kind->open(url, &own);
-    if (s == PICKET_OK) {
+    if (kind != NULL) {
+        s = kind->open(url, &own);
+    }
+    if (s == PICKET_OK && own != NULL) {
         s = kind->run(own, sql);
         kind->close(own);
     }
