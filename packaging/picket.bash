@@ -45,7 +45,7 @@ _picket() {
     local verbs='run once acquire extend release elect ls show why watch break fence'
     verbs+=' drill serve dev cluster version'
     local changes='status add promote remove transfer backup restore limits configure'
-    local fences='claim check put get show shadow enforce file install'
+    local fences='claim check put get show metrics shadow enforce file install'
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || [[ $verb == help ]]; then
         _picket_offer "${verbs// /$'\n'}"$'\nhelp' "$word"

@@ -97,6 +97,13 @@ static void show(struct picket_resource *r, const struct pk_fence_words *s,
     a->fence = a->state.token;
 }
 
+/* The same for Prometheus. */
+static void metrics(struct picket_resource *r, const struct pk_fence_words *s,
+                    struct answer *a)
+{
+    show(r, s, a);
+}
+
 static void shadow(struct picket_resource *r, const struct pk_fence_words *s,
                    struct answer *a)
 {
@@ -121,6 +128,7 @@ static const struct action actions[] = {
     {"put", WANTS_TOKEN, true, put, NULL},
     {"get", MAY_TOKEN, false, get, NULL},
     {"show", NO_TOKEN, false, show, NULL},
+    {"metrics", NO_TOKEN, false, metrics, NULL},
     {"shadow", NO_TOKEN, false, shadow, NULL},
     {"enforce", NO_TOKEN, false, enforce, NULL},
     {"file", WANTS_TOKEN, false, NULL, pk_fence_file},
@@ -219,6 +227,36 @@ static void print_state(const struct pk_fence_words *s, const struct answer *a)
                  a->state.shadowed);
 }
 
+/* A label's value: backslash and quote are escaped; a name has no control characters. */
+static void print_label(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\') {
+            (void)putchar('\\');
+        }
+        (void)putchar(*text);
+    }
+}
+
+static void print_metric(const char *name, const char *type, const char *help,
+                         const char *resource, uint64_t value)
+{
+    (void)printf("# HELP %s %s\n# TYPE %s %s\n%s{resource=\"", name, help, name, type,
+                 name);
+    print_label(resource);
+    (void)printf("\"} %" PRIu64 "\n", value);
+}
+
+static void print_metrics(const struct pk_fence_words *s, const struct answer *a)
+{
+    print_metric("picket_resource_fence_token", "gauge", "Highest token seen.", s->name,
+                 a->state.token);
+    print_metric("picket_resource_fence_shadow", "gauge", "1: nothing is refused.",
+                 s->name, a->state.shadow != 0);
+    print_metric("picket_resource_fence_shadowed_total", "counter",
+                 "What shadow mode let through.", s->name, a->state.shadowed);
+}
+
 /* Prints the answer; returns the exit code. */
 static int tell(const struct pk_fence_words *s, const struct action *action,
                 const struct answer *a)
@@ -242,6 +280,8 @@ static int tell(const struct pk_fence_words *s, const struct action *action,
         print_json(s, action, a);
     } else if (!no && action->act == get) {
         (void)fwrite(a->value, 1, a->len, stdout);
+    } else if (!no && action->act == metrics) {
+        print_metrics(s, a);
     } else if (!no && tells_state(action)) {
         print_state(s, a);
     }
@@ -282,7 +322,7 @@ static int check_words(const struct pk_fence_words *s, const struct action *a,
 {
     if (a == NULL) {
         return pk_errors_fail("fence: \"%s\" is none of claim, check, put, get, show, "
-                              "shadow, enforce, file and install",
+                              "metrics, shadow, enforce, file and install",
                               name);
     }
     if (!a->takes_value && (s->word != NULL || s->file != NULL)) {
@@ -346,7 +386,7 @@ const struct pk_cli_verb pk_cli_fence = {
              "check RESOURCE [--token N] [--resource URL]\n"
              "put RESOURCE [--token N] [--resource URL] VALUE|-|--file FILE\n"
              "get RESOURCE [--token N] [--resource URL]\n"
-             "show|shadow|enforce RESOURCE [--resource URL]\n"
+             "show|metrics|shadow|enforce RESOURCE [--resource URL]\n"
              "file PATH [--token N] -- COMMAND [ARG...]\n"
              "install URL [--print] [--table TABLE [--column COLUMN] [--guard NAME]]",
     .about =
@@ -369,6 +409,8 @@ const struct pk_cli_verb pk_cli_fence = {
         "           one (none given, PICKET_TOKEN not set) anybody may read\n"
         "  show     prints where the fence stands, its mode, and what shadow mode "
         "counted\n"
+        "  metrics  the same for Prometheus, e.g. for node_exporter's textfile "
+        "collector\n"
         "  shadow   from now on lets through what would be refused, and counts it\n"
         "  enforce  from now on refuses\n"
         "  file     claims PATH, runs COMMAND, and puts what it printed in the place of\n"

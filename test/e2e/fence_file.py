@@ -178,7 +178,9 @@ def shadow__lets_through_and_counts(t):
     state = parsed(t.picket("fence", "show", *WHERE, "-o", "json"))
     equal((state["fence"], state["mode"], state["shadowed"]), (9, "shadow", 3))
     equal(t.read("report"), "seven\n")
-    ok(t.picket("fence", "enforce", *WHERE))
+    text = ok(t.picket("fence", "metrics", *WHERE))
+    contains(text, 'picket_resource_fence_shadowed_total{resource="report"} 3\n')
+    equal(t.picket("fence", "enforce", *WHERE).returncode, 0)
     equal(t.picket("fence", "put", *WHERE, "--token", "8", "late").returncode, 1)
     equal(t.read("report"), "seven\n")
 
