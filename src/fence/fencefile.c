@@ -20,7 +20,7 @@
 #include "host/fields.h"
 #include "host/filelock.h"
 
-enum { SLOT_BYTES = 512, SLOTS = 2 };
+enum { SLOTS = 2, SLOT_BYTES = PK_FENCEFILE_BYTES / SLOTS };
 
 #define FORM                                                                             \
     "picket-fence 1 seq %" PRIu64 " token %" PRIu64 " shadow %d shadowed %" PRIu64
@@ -131,27 +131,32 @@ static bool read_slot(const char *slot, struct pk_fencefile *out)
     return memcmp(again, slot, SLOT_BYTES) == 0 && out->state.token <= PK_TOKEN_MAX;
 }
 
-/* The newer whole slot of an open fence. */
-static enum picket_status read_state(const struct pk_place *p, int fd,
-                                     struct pk_fencefile *out)
+bool pk_fencefile_parse(const char slots[PK_FENCEFILE_BYTES], struct pk_fencefile *out)
 {
-    char slots[SLOTS * SLOT_BYTES] = {0};
-    if (pread(fd, slots, sizeof slots, 0) < 0) {
-        return pk_place_cannot(p, "read the fence of");
-    }
     out->seq = 0;
-    for (int i = 0; i < SLOTS; i++) {
+    for (size_t i = 0; i < SLOTS; i++) {
         struct pk_fencefile one = {0};
-        if (read_slot(slots + (size_t)i * SLOT_BYTES, &one) && one.seq > out->seq) {
+        if (read_slot(slots + i * SLOT_BYTES, &one) && one.seq > out->seq) {
             out->seq = one.seq;
             out->state = one.state;
         }
     }
-    return out->seq > 0 ? PICKET_OK
-                        : pk_fail(PICKET_STORE,
-                                  "the fence of %s (%s) is damaged; nothing is written "
-                                  "until you have found out its last token",
-                                  p->path, p->fence);
+    return out->seq > 0;
+}
+
+static enum picket_status read_state(const struct pk_place *p, int fd,
+                                     struct pk_fencefile *out)
+{
+    char slots[PK_FENCEFILE_BYTES] = {0};
+    if (pread(fd, slots, sizeof slots, 0) < 0) {
+        return pk_place_cannot(p, "read the fence of");
+    }
+    return pk_fencefile_parse(slots, out)
+               ? PICKET_OK
+               : pk_fail(PICKET_STORE,
+                         "the fence of %s (%s) is damaged; nothing is written until you "
+                         "have found out its last token",
+                         p->path, p->fence);
 }
 
 /* ---- the file ---- */
@@ -186,7 +191,7 @@ static int open_fresh(const struct pk_place *p, char *path, size_t size, bool *n
  * False with errno set. */
 static bool make(const struct pk_place *p)
 {
-    char slots[SLOTS * SLOT_BYTES];
+    char slots[PK_FENCEFILE_BYTES];
     char fresh[PK_FENCEFILE_NAME_MAX + 32];
     bool named;
     const struct picket_fence_state none = {0};
