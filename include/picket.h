@@ -302,7 +302,8 @@ struct picket_watch;
 struct picket_event {
     const char *what; /* "granted", "queued", "left", "ended", "value", "closed",
                          "opened", "lease-opened", "lease-ended", "fence-raised",
-                         "fence-set", "leapt", and "gap": some were missed, look again */
+                         "fence-set", "fence-mode", "fence-shadowed", "leapt", and
+                         "gap": some were missed, look again */
     const char *name; /* "" for events that concern no lock */
     const char *why;  /* of an end: "released", "expired"...; "" otherwise */
     const char *by;   /* who broke it, and for what reason */
@@ -310,6 +311,7 @@ struct picket_event {
     enum picket_mode mode;
     uint64_t lease, token;
     uint32_t place;
+    int shadow; /* of fence-mode: 1: in shadow mode from now on */
     uint64_t closed_ms;
     uint64_t time_ms; /* cluster time */
     const char *value;
@@ -330,11 +332,13 @@ PICKET_API void picket_watch_close(struct picket_watch *w);
 
 /* The store's own small fenced registers; `resource` is a name like a lock's. `fence`
  * (may be NULL) gets the highest token seen, on OK, STALE and UNCLAIMED alike. Claim
- * before you read: only then can no older holder's write slip in between. */
+ * before you read: only then can no older holder's write slip in between.
+ * On OK, *fence > token: the fence is in shadow mode and would have refused (STALE). */
 PICKET_CHECKED enum picket_status picket_fence_claim(struct picket *p,
                                                      const char *resource, uint64_t token,
                                                      uint64_t *fence);
-/* OK only while `token` is the one that claimed last. Changes nothing. */
+/* OK only while `token` is the one that claimed last. Changes nothing. In shadow mode
+ * always OK; *fence < token then says that it would have been UNCLAIMED. */
 PICKET_CHECKED enum picket_status picket_fence_check(struct picket *p,
                                                      const char *resource, uint64_t token,
                                                      uint64_t *fence);
@@ -346,11 +350,20 @@ PICKET_CHECKED enum picket_status picket_fence_get(struct picket *p, const char 
                                                    uint64_t token, char **value,
                                                    size_t *len, uint64_t *fence);
 
+/* Shadow mode finds out whom a fence would hit before it may: nobody is refused for a
+ * token, what would have been is counted, and nothing is protected meanwhile. 0: it
+ * enforces, as every fence does at first. A resource that is not known is created. */
+PICKET_CHECKED enum picket_status picket_fence_mode(struct picket *p,
+                                                    const char *resource, int shadow);
+
 struct picket_fence_state {
-    uint64_t token;    /* the highest seen */
-    int shadow;        /* 1: what would be refused is let through and counted */
-    uint64_t shadowed; /* how often that was */
+    uint64_t token;    /* the highest seen; 0: nobody has claimed it yet */
+    int shadow;        /* 1: in shadow mode */
+    uint64_t shadowed; /* claims, sets and gets with a lower token let through so far */
 };
+/* Changes nothing. NOTFOUND: nobody has claimed it, nor set its mode. */
+PICKET_CHECKED enum picket_status
+picket_fence_show(struct picket *p, const char *resource, struct picket_fence_state *out);
 
 /* ---- for operators and scripts: leases by their id ---- */
 

@@ -42,30 +42,32 @@ _picket_command() {
 _picket() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local verb=${COMP_WORDS[1]}
-    local verbs='run acquire extend release elect ls show why watch break fence version'
-    verbs+=' serve dev cluster'
+    local verbs='run once acquire extend release elect ls show why watch break fence'
+    verbs+=' drill serve dev cluster version'
     local changes='status add promote remove transfer backup restore limits configure'
+    local fences='claim check put get show metrics shadow enforce file install'
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || [[ $verb == help ]]; then
         _picket_offer "${verbs// /$'\n'}"$'\nhelp' "$word"
         return
     fi
     case $verb in
-    run | elect) _picket_command && return ;;
+    run | elect | once | fence) _picket_command && return ;;
     esac
     case $before in
     -o | --output) _picket_offer $'text\njson' "$word" ;;
     --require) _picket_offer $'correctness\nefficiency' "$word" ;;
     --file | --config | --data) _picket_files "$word" ;;
     --also) _picket_offer "$(_picket_locks "$word")" "$word" ;;
-    fence) _picket_offer $'claim\ncheck\nput\nget' "$word" ;;
+    fence) _picket_offer "${fences// /$'\n'}" "$word" ;;
     cluster) _picket_offer "${changes// /$'\n'}" "$word" ;;
     *)
         if [[ $word == -* ]]; then
             _picket_offer "$(_picket_options "$verb")" "$word"
         else
             case $verb in
-            version | extend | serve | dev) ;;
+            version | extend | serve | dev | drill) ;;
+            fence) [[ $before == file ]] && _picket_files "$word" ;;
             cluster)
                 [[ $before == backup || $before == restore ]] && _picket_files "$word"
                 ;;

@@ -8,6 +8,7 @@
 #include "cli/options.h"
 
 extern const struct pk_cli_verb pk_cli_run;
+extern const struct pk_cli_verb pk_cli_once;
 extern const struct pk_cli_verb pk_cli_acquire;
 extern const struct pk_cli_verb pk_cli_extend;
 extern const struct pk_cli_verb pk_cli_release;
@@ -17,6 +18,7 @@ extern const struct pk_cli_verb pk_cli_show;
 extern const struct pk_cli_verb pk_cli_watch;
 extern const struct pk_cli_verb pk_cli_break;
 extern const struct pk_cli_verb pk_cli_fence;
+extern const struct pk_cli_verb pk_cli_drill;
 extern const struct pk_cli_verb pk_cli_serve;
 extern const struct pk_cli_verb pk_cli_dev;
 extern const struct pk_cli_verb pk_cli_cluster;

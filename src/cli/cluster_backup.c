@@ -31,22 +31,6 @@ enum {
 
 /* ---- backup ---- */
 
-static bool write_all(int fd, struct pk_bytes b)
-{
-    while (b.len > 0) {
-        ssize_t n = write(fd, b.data, b.len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        b.data += n;
-        b.len -= (uint32_t)n;
-    }
-    return true;
-}
-
 static bool sync_folder_of(const char *file)
 {
     char *copy = strdup(file);
@@ -65,7 +49,7 @@ static int keep(const char *file, struct pk_bytes backup)
     PK_ASSERT(asprintf(&fresh, "%s.tmp", file) > 0);
     int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     bool made = fd >= 0;
-    bool kept = made && write_all(fd, backup) && fsync(fd) == 0 &&
+    bool kept = made && pk_fd_write(fd, backup.data, backup.len) && fsync(fd) == 0 &&
                 rename(fresh, file) == 0 && sync_folder_of(file);
     int error = errno;
     pk_fd_close(&fd);
@@ -81,7 +65,7 @@ static int keep(const char *file, struct pk_bytes backup)
 
 static int put_out(struct pk_bytes backup)
 {
-    return write_all(STDOUT_FILENO, backup)
+    return pk_fd_write(STDOUT_FILENO, backup.data, backup.len)
                ? 0
                : pk_errors_fail("cluster: backup: can't write the output: %s",
                                 strerror(errno));

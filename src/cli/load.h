@@ -24,8 +24,8 @@ struct pk_load_options {
     const char *address; /* HOST:PORT of the leader */
     uint32_t clients;
     uint32_t connections; /* 0: one for each client */
-    uint64_t ms;    /* for that long; HOLD: until all are held */
-    uint64_t holds; /* HOLD: locks in all, each on a lease of its own */
+    uint64_t ms;          /* for that long; HOLD: until all are held */
+    uint64_t holds;       /* HOLD: locks in all, each on a lease of its own */
     bool redis;
     bool progress; /* one line on a terminal */
 };

@@ -76,7 +76,7 @@ struct keeper {
 void pk_supervise_make_env(const struct pk_supervise *s, struct picket *p,
                            struct picket_lock *l, const char *env[PK_SUPERVISE_ENV])
 {
-    char *made[PK_SUPERVISE_ENV - 1];
+    char *made[PK_SUPERVISE_ENV] = {NULL};
     char *url = pk_cli_url(s->common);
     int n[] = {
         asprintf(&made[0], "PICKET_LOCK=%s", s->grant->name),
@@ -85,17 +85,21 @@ void pk_supervise_make_env(const struct pk_supervise *s, struct picket *p,
         asprintf(&made[3], "PICKET_TTL_MS=%" PRIu64, s->grant->ttl_ms),
         asprintf(&made[4], "PICKET_URL=%s", url),
     };
-    for (size_t i = 0; i < PK_SUPERVISE_ENV - 1; i++) {
-        PK_ASSERT(n[i] >= 0);
+    size_t count = sizeof n / sizeof n[0];
+    if (s->env != NULL) {
+        made[count] = strdup(s->env);
+        PK_ASSERT(made[count] != NULL);
+    }
+    for (size_t i = 0; i < PK_SUPERVISE_ENV; i++) {
+        PK_ASSERT(i >= count || n[i] >= 0);
         env[i] = made[i];
     }
-    env[PK_SUPERVISE_ENV - 1] = NULL;
     free(url);
 }
 
 void pk_supervise_free_env(const char *env[PK_SUPERVISE_ENV])
 {
-    for (size_t i = 0; i < PK_SUPERVISE_ENV - 1; i++) {
+    for (size_t i = 0; i < PK_SUPERVISE_ENV; i++) {
         free((void *)(uintptr_t)env[i]);
     }
 }
@@ -184,7 +188,7 @@ static void renewed(uint64_t safe_until_ms, void *ctx)
     pk_guard_safe_until(ctx, safe_until_ms);
 }
 
-/* Takes the lock and lets the command go. 0, or an exit code. */
+/* Takes the lock and lets the command go. -1 when it runs, or the code to exit with. */
 static int launch(struct keeper *k)
 {
     const char *env[PK_SUPERVISE_ENV];
@@ -201,6 +205,10 @@ static int launch(struct keeper *k)
                    ? pk_errors_fail("the guardian died; nothing was run")
                    : code;
     }
+    code = k->s->granted == NULL ? -1 : k->s->granted(k->s->ctx, k->client, k->lock);
+    if (code >= 0) {
+        return code;
+    }
     uint64_t safe = picket_safe_until_ms(k->lock);
     if (safe == 0) {
         (void)pk_errors_fail("%s was lost at once: %s; nothing was run",
@@ -213,7 +221,7 @@ static int launch(struct keeper *k)
     int error = pk_guard_go(&k->guard, env);
     pk_supervise_free_env(env);
     return error < 0 ? pk_errors_fail("can't start the command: %s", strerror(-error))
-                     : 0;
+                     : -1;
 }
 
 static void say_lost(struct keeper *k, const struct pk_guard_report *r)
@@ -361,8 +369,11 @@ static int run_beside(struct pk_supervise *s)
         return code;
     }
     code = launch(&k);
-    if (code == 0) {
+    if (code < 0) {
         code = attend(&k);
+        if (k.ours && s->ended != NULL) {
+            code = s->ended(s->ctx, k.client, k.lock, code);
+        }
         if (k.ours) {
             pk_supervise_release(s, k.lock);
         }

@@ -22,6 +22,16 @@ struct pk_supervise {
     char *const *argv; /* NULL: only for pk_supervise_check() */
     uint64_t kill_after_ms;
     bool no_fork;
+
+    /* For who has something to do under the lock, before and after the command; not with
+     * no_fork. Both may be NULL. */
+    void *ctx;
+    /* The lock is ours, the command waits: -1 to let it go, or the code to exit with. */
+    int (*granted)(void *ctx, struct picket *p, struct picket_lock *l);
+    /* The command has ended with `code` while the lock was ours, and it still is held:
+     * the code to exit with. */
+    int (*ended)(void *ctx, struct picket *p, struct picket_lock *l, int code);
+    const char *env; /* one more NAME=VALUE for the command, set by then; may be NULL */
 };
 
 /* --kill-after and -F; base: the struct pk_supervise. */
@@ -55,7 +65,7 @@ int pk_supervise(struct pk_supervise *s);
 int pk_supervise_in_place(struct pk_supervise *s);
 
 /* The strings that the command finds in its environment, for pk_guard_go(). */
-enum { PK_SUPERVISE_ENV = 6 };
+enum { PK_SUPERVISE_ENV = 7 };
 void pk_supervise_make_env(const struct pk_supervise *s, struct picket *p,
                            struct picket_lock *l, const char *env[PK_SUPERVISE_ENV]);
 void pk_supervise_free_env(const char *env[PK_SUPERVISE_ENV]);

@@ -27,10 +27,14 @@ static const struct pk_option_group groups[] = {
     {0},
 };
 
-/* Whether the event is about a claim, so that it has a mode. */
-static bool has_mode(const struct picket_event *e)
+/* The mode of the claim or of the fence that the event is about; NULL: it has none. */
+static const char *mode_of(const struct picket_event *e)
 {
-    return strcmp(e->what, "granted") == 0 || strcmp(e->what, "queued") == 0;
+    if (strcmp(e->what, "fence-mode") == 0) {
+        return e->shadow ? "shadow" : "enforce";
+    }
+    bool claim = strcmp(e->what, "granted") == 0 || strcmp(e->what, "queued") == 0;
+    return claim ? pk_rows_mode(e->mode) : NULL;
 }
 
 static void print_json(const struct picket_event *e)
@@ -42,8 +46,8 @@ static void print_json(const struct picket_event *e)
     if (e->name[0] != '\0') {
         pk_json_text(&j, "name", e->name);
     }
-    if (has_mode(e)) {
-        pk_json_text(&j, "mode", pk_rows_mode(e->mode));
+    if (mode_of(e) != NULL) {
+        pk_json_text(&j, "mode", mode_of(e));
     }
     const struct {
         const char *key;
@@ -74,8 +78,8 @@ static void print_text(const struct picket_event *e)
 {
     char span[PK_SPAN_ROOM];
     (void)printf("%s%s%s", e->what, e->name[0] != '\0' ? " " : "", e->name);
-    if (has_mode(e)) {
-        (void)printf(" %s", pk_rows_mode(e->mode));
+    if (mode_of(e) != NULL) {
+        (void)printf(" %s", mode_of(e));
     }
     if (e->why[0] != '\0') {
         (void)printf(" %s", e->why);
@@ -158,10 +162,11 @@ const struct pk_cli_verb pk_cli_watch = {
     .about = "Prints one line for each event of the locks and fences whose names begin "
              "with PREFIX:\n"
              "granted, queued, left, ended, value, closed, opened, fence-raised, "
-             "fence-set; without\n"
-             "PREFIX also lease-opened, lease-ended and leapt. 'gap' means that some "
-             "were missed:\n"
-             "look again. With -v says on standard error when it has begun to watch.",
+             "fence-set, fence-mode,\n"
+             "fence-shadowed; without PREFIX also lease-opened, lease-ended and leapt. "
+             "'gap' means that\n"
+             "some were missed: look again. With -v says on standard error when it has "
+             "begun to watch.",
     .exits = "  0    after --count events\n"
              "  122  not allowed\n"
              "  125  our own error: a wrong call, the store out of reach",

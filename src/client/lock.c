@@ -234,6 +234,9 @@ enum picket_status picket_enqueue(struct picket *p, const struct picket_want *wa
     if (s == PICKET_LOST) {
         s = enqueue(p, &c, wants[0].name, out); /* on a new lease */
     }
+    while (s == PICKET_TOOOLD) {
+        s = enqueue(p, &c, wants[0].name, out); /* overtaken by threads of ours */
+    }
     return s;
 }
 

@@ -82,6 +82,30 @@ enum picket_status picket_fence_get(struct picket *p, const char *resource,
     return s;
 }
 
+enum picket_status picket_fence_mode(struct picket *p, const char *resource, int shadow)
+{
+    struct pk_command c = {.verb = PK_FENCE_MODE,
+                           .request = pk_random(),
+                           .name = pk_text(resource),
+                           .flags = shadow != 0 ? PK_FENCE_SHADOW : 0};
+    return ask_plainly(p, &c, NULL);
+}
+
+enum picket_status picket_fence_show(struct picket *p, const char *resource,
+                                     struct picket_fence_state *out)
+{
+    struct pk_command c = {.verb = PK_FENCE_SHOW, .name = pk_text(resource)};
+    struct pk_effects answer = {0};
+    enum picket_status s = pk_client_ask(p, &c, &answer);
+    if (s == PICKET_OK) {
+        const struct pk_effect *e = &answer.list[0];
+        *out = (struct picket_fence_state){
+            .token = e->token, .shadow = e->shadow != 0, .shadowed = e->shadowed};
+    }
+    pk_effects_free(&answer);
+    return s;
+}
+
 /* ---- by id ---- */
 
 enum picket_status picket_break(struct picket *p, const char *name, uint64_t token,
@@ -194,6 +218,7 @@ static void hand_out(struct picket_watch *w, const struct pk_effect *e,
         .lease = e->lease,
         .token = e->token,
         .place = e->place,
+        .shadow = e->shadow != 0,
         .closed_ms = e->closed_ms,
         .time_ms = e->since_ms,
         .value = keep_text(w, 3, e->value),

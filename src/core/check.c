@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Re-derives the inequalities I1 to I10 of README.md from the state alone. */
+/* Re-derives the inequalities I1 to I11 of README.md from the state alone. */
 #include "core/door.h"
 #include "core/state.h"
 
@@ -219,7 +219,9 @@ static const char *check_fences(const struct pk_machine *m, struct census *seen)
     for (struct pk_node *n = pk_tree_first(&m->fences); n != NULL; n = pk_tree_next(n)) {
         const struct pk_fence *f = PK_OWNER(n, struct pk_fence, node);
         DEMAND(pk_bytes_compare(before, pk_fence_name(f)) < 0, "I9: fences out of order");
-        DEMAND(f->token >= 1 && f->token <= PK_TOKEN_MAX, "F5: a fence without a token");
+        DEMAND(f->token <= PK_TOKEN_MAX, "F5: a fence above all tokens");
+        DEMAND(f->token > 0 || (f->request == 0 && f->value == NULL && f->shadowed == 0),
+               "I11: a fence that nobody has claimed was used");
         before = pk_fence_name(f);
         seen->stats.fences++;
         seen->stats.stored_bytes += f->name_len + (uint64_t)pk_blob_len(f->value);

@@ -276,6 +276,13 @@ static const char *texts_wrong(const struct pk_command *c, uint32_t fields)
     return c->value.len > PK_VALUE_CEILING ? "the value is longer than 1 MiB" : NULL;
 }
 
+static uint64_t known_flags(enum pk_verb v)
+{
+    return v == PK_FENCE_MODE ? PK_FENCE_SHADOW
+           : v == PK_KEY_KEEP ? PK_KEY_ANY | PK_KEY_ADD
+                              : PK_KEY_ANY;
+}
+
 static const char *numbers_wrong(const struct pk_command *c, uint32_t fields)
 {
     bool no_token = c->token == 0 && (fields & PK_F_OPTIONAL_TOKEN);
@@ -293,8 +300,8 @@ static const char *numbers_wrong(const struct pk_command *c, uint32_t fields)
     if (needs_target && c->target == c->request) {
         return "a cancel needs a request id of its own";
     }
-    uint64_t known = PK_KEY_ANY | (c->verb == PK_KEY_KEEP ? PK_KEY_ADD : 0);
-    return (fields & PK_F_FLAGS) && (c->flags & ~known) ? "unknown flags" : NULL;
+    return (fields & PK_F_FLAGS) && (c->flags & ~known_flags(c->verb)) ? "unknown flags"
+                                                                       : NULL;
 }
 
 const char *pk_command_wrong(const struct pk_command *c)

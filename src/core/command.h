@@ -69,7 +69,12 @@ enum pk_key_flag {
     PK_KEY_ADD = 2, /* KEEP: the TTL counts from the present deadline */
 };
 
-/*  X(verb, wire name, fields) */
+/* What `flags` can say to FENCE MODE; without it the fence enforces. */
+enum pk_fence_flag {
+    PK_FENCE_SHADOW = 1, /* let through what would be refused, and count it */
+};
+
+/*  X(verb, wire name, fields); a verb's place is its byte, so new ones go to the end */
 #define PK_VERBS(X)                                                                      \
     X(TICK, "TICK", 0)                                                                   \
     X(CONFIGURE, "CONFIGURE", PK_F_REQUEST | PK_F_LIMITS)                                \
@@ -98,7 +103,9 @@ enum pk_key_flag {
       PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_TTL | PK_F_LABEL)                  \
     X(KEY_KEEP, "KEY KEEP",                                                              \
       PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_TTL | PK_F_FLAGS)                  \
-    X(KEY_DROP, "KEY DROP", PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_FLAGS)
+    X(KEY_DROP, "KEY DROP", PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_FLAGS)       \
+    X(FENCE_MODE, "FENCE MODE", PK_F_REQUEST | PK_F_NAME | PK_F_FLAGS)                   \
+    X(FENCE_SHOW, "FENCE SHOW", PK_F_NAME | PK_F_READ)
 
 enum pk_verb {
 #define X(verb, name, fields) PK_##verb,
@@ -133,7 +140,7 @@ struct pk_command {
     uint64_t max_hold_ms; /* 0: none */
     uint64_t lock_delay_ms;
     uint64_t count; /* rows wanted, 1..PK_PAGE_MAX */
-    uint64_t flags; /* mask of enum pk_key_flag */
+    uint64_t flags; /* mask of enum pk_key_flag, or of enum pk_fence_flag */
     struct pk_bytes label;
     struct pk_bytes value;
     struct pk_bytes reason;

@@ -37,8 +37,10 @@ enum pk_effect_kind {
     PK_EV_CLOSED,       /* lock-delay began: name, closed_ms */
     PK_EV_OPENED,       /* lock-delay is over: name */
     PK_EV_FENCE_RAISED, /* name, token */
-    PK_EV_FENCE_SET,    /* name, token, value */
-    PK_EV_LEAPT,        /* the token counter leapt: token */
+    PK_EV_FENCE_SET,    /* name, value, the writer's token */
+    PK_EV_FENCE_MODE,   /* name, token, shadow */
+    PK_EV_FENCE_SHADOWED, /* name, the token that shadow mode has let through */
+    PK_EV_LEAPT,          /* the token counter leapt: token */
     PK_EFFECT_COUNT
 };
 
@@ -54,7 +56,11 @@ struct pk_effect {
     uint32_t part, parts;      /* of a set: this is lock number part (from 0) of parts */
     uint32_t place;            /* in the queue, from 1 */
     uint32_t holders, waiters; /* TAKE, DROP: holders is how many keys */
+    uint32_t shadow;           /* 1: the fence is in shadow mode */
+    uint32_t value_bytes;      /* FENCE SHOW: how many there are */
+    enum pk_status would;      /* OK from a fence: what shadow mode kept it from saying */
     uint64_t lease, request, token;
+    uint64_t shadowed;       /* FENCE SHOW: calls let through by shadow mode so far */
     uint64_t left_ms;        /* of the lease */
     uint64_t closed_ms;      /* of the lock's delay after an unclean end */
     uint64_t since_ms;       /* cluster time of the grant or of queueing */

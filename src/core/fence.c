@@ -64,65 +64,76 @@ static const char *limit_reached(const struct pk_machine *m, const struct pk_fen
     return need > freed && !pk_room_for(m, need - freed) ? "stored_bytes" : NULL;
 }
 
-/* F1, the rule of every fence: a lower token is refused, a higher one raises. Returns the
- * fence that now stands at the command's token, or NULL after having replied the refusal.
- */
-static struct pk_fence *admit(struct pk_machine *m, const struct pk_command *c,
-                              bool *raised)
+/* `f` (NULL: a new fence) with room for the command's value; NULL after having replied
+ * the limit that does not allow it. */
+static struct pk_fence *make_room(struct pk_machine *m, const struct pk_command *c,
+                                  struct pk_fence *f)
 {
-    struct pk_fence *f = find(m, c->name);
-    enum pk_fencing rule = pk_fencing(token_of(f), c->token);
-    if (rule == PK_FENCING_STALE) {
-        pk_reply(m, c, PK_STALE)->token = f->token;
-        return NULL;
-    }
     const char *limit = limit_reached(m, f, c->name, c->value.len);
     if (limit != NULL) {
         pk_reply_limit(m, c, limit);
         return NULL;
     }
-    if (f == NULL) {
-        f = pk_fence_new(m, c->name);
+    return f == NULL ? pk_fence_new(m, c->name) : f;
+}
+
+/* F1, the rule of every fence: a lower token is refused, a higher one raises; in shadow
+ * mode a lower one is counted (F7). Returns the fence that the command may use, and what
+ * the rule said, or NULL after having replied the refusal. */
+static struct pk_fence *admit(struct pk_machine *m, const struct pk_command *c,
+                              enum pk_fencing *rule)
+{
+    struct pk_fence *f = find(m, c->name);
+    *rule = pk_fencing(token_of(f), c->token);
+    if (*rule == PK_FENCING_STALE && !f->shadow) {
+        pk_reply(m, c, PK_STALE)->token = f->token;
+        return NULL;
     }
-    *raised = rule == PK_FENCING_RAISE;
-    if (*raised) {
+    f = make_room(m, c, f);
+    if (f == NULL) {
+        return NULL;
+    }
+    if (*rule == PK_FENCING_RAISE) {
         f->token = c->token;
         f->request = 0;
+    } else if (*rule == PK_FENCING_STALE) {
+        f->shadowed++;
     }
     return f;
 }
 
-static void event_raised(struct pk_machine *m, const struct pk_fence *f)
-{
-    pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_RAISED,
-                                   .name = pk_fence_name(f),
-                                   .token = f->token});
-}
-
-/* Answers OK with token and value, and tells when the fence went up. */
+/* Answers OK with the fence's token and value, and tells what the rule has made of the
+ * command's token. */
 static void accept(struct pk_machine *m, const struct pk_command *c,
-                   const struct pk_fence *f, bool raised)
+                   const struct pk_fence *f, enum pk_fencing rule)
 {
+    static const enum pk_effect_kind events[] = {
+        [PK_FENCING_STALE] = PK_EV_FENCE_SHADOWED,
+        [PK_FENCING_RAISE] = PK_EV_FENCE_RAISED,
+    };
     struct pk_effect e = {.kind = PK_REPLY,
                           .verb = c->verb,
                           .status = PK_OK,
                           .request = c->request,
-                          .token = f->token};
+                          .token = f->token,
+                          .would = rule == PK_FENCING_STALE ? PK_STALE : PK_OK};
     if (c->verb == PK_FENCE_GET) {
         e.value = pk_blob_bytes(f->value);
     }
     pk_effects_add(m->out, &e);
-    if (raised) {
-        event_raised(m, f);
+    if (rule != PK_FENCING_HELD) {
+        pk_event(m, (struct pk_effect){.kind = events[rule],
+                                       .name = pk_fence_name(f),
+                                       .token = c->token});
     }
 }
 
 void pk_fence_claim(struct pk_machine *m, const struct pk_command *c)
 {
-    bool raised;
-    struct pk_fence *f = admit(m, c, &raised);
+    enum pk_fencing rule;
+    struct pk_fence *f = admit(m, c, &rule);
     if (f != NULL) {
-        accept(m, c, f, raised);
+        accept(m, c, f, rule);
     }
 }
 
@@ -133,8 +144,12 @@ void pk_fence_check(struct pk_machine *m, const struct pk_command *c)
         [PK_FENCING_HELD] = PK_OK,
         [PK_FENCING_RAISE] = PK_UNCLAIMED,
     };
-    uint64_t token = token_of(find(m, c->name));
-    pk_reply(m, c, says[pk_fencing(token, c->token)])->token = token;
+    const struct pk_fence *f = find(m, c->name);
+    enum pk_status s = says[pk_fencing(token_of(f), c->token)];
+    bool shadow = f != NULL && f->shadow;
+    struct pk_effect *e = pk_reply(m, c, shadow ? PK_OK : s);
+    e->token = token_of(f);
+    e->would = shadow ? s : PK_OK; /* F8: told, but not counted: this is a read */
 }
 
 void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
@@ -146,30 +161,61 @@ void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
         pk_reply(m, c, c->request == f->request ? PK_OK : PK_TOOOLD)->token = f->token;
         return;
     }
-    bool raised;
-    f = admit(m, c, &raised);
+    enum pk_fencing rule;
+    f = admit(m, c, &rule);
     if (f == NULL) {
         return;
     }
-    if (c->request != 0) {
-        f->request = c->request;
+    if (c->request != 0 && rule != PK_FENCING_STALE) {
+        f->request = c->request; /* F7: a lower token's ids are not the fence's */
     }
     pk_blob_free(m, f->value);
     f->value = pk_blob_new(m, c->value);
-    accept(m, c, f, raised);
+    accept(m, c, f, rule);
     pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_SET,
                                    .name = pk_fence_name(f),
-                                   .token = f->token,
+                                   .token = c->token,
                                    .value = c->value});
 }
 
 void pk_fence_get(struct pk_machine *m, const struct pk_command *c)
 {
-    bool raised = false;
-    struct pk_fence *f = c->token == 0 ? find(m, c->name) : admit(m, c, &raised);
-    if (f != NULL) {
-        accept(m, c, f, raised);
-    } else if (c->token == 0) {
+    bool anybody = c->token == 0;           /* F4 */
+    enum pk_fencing rule = PK_FENCING_HELD; /* nothing to compare, for anybody */
+    struct pk_fence *f = anybody ? find(m, c->name) : admit(m, c, &rule);
+    if (anybody && token_of(f) == 0) {
         pk_reply(m, c, PK_NOTFOUND);
+    } else if (f != NULL) {
+        accept(m, c, f, rule);
+    }
+}
+
+void pk_fence_mode(struct pk_machine *m, const struct pk_command *c)
+{
+    bool shadow = c->flags & PK_FENCE_SHADOW;
+    struct pk_fence *before = find(m, c->name);
+    struct pk_fence *f = make_room(m, c, before);
+    if (f == NULL) {
+        return;
+    }
+    pk_reply(m, c, PK_OK)->token = f->token;
+    if (before == NULL || f->shadow != shadow) {
+        f->shadow = shadow;
+        pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_MODE,
+                                       .name = pk_fence_name(f),
+                                       .token = f->token,
+                                       .shadow = shadow});
+    }
+}
+
+void pk_fence_show(struct pk_machine *m, const struct pk_command *c)
+{
+    const struct pk_fence *f = find(m, c->name);
+    struct pk_effect *e = pk_reply(m, c, f == NULL ? PK_NOTFOUND : PK_OK);
+    if (f != NULL) {
+        e->token = f->token;
+        e->shadow = f->shadow;
+        e->shadowed = f->shadowed;
+        e->value_bytes = pk_blob_len(f->value);
     }
 }

@@ -252,21 +252,25 @@ static bool repeated(struct pk_machine *m, const struct pk_command *c)
     return true;
 }
 
-static void remember(struct pk_machine *m, const struct pk_command *c,
-                     enum pk_status status, uint64_t token)
+static void remember(struct pk_machine *m, const struct pk_effect *reply)
 {
-    if (c->request != 0) {
+    if (reply->request != 0) {
         uint64_t unused = 0; /* these ids don't grow, so none is "too old" */
-        struct pk_answer a = {c->request, token, c->verb, status};
+        struct pk_answer a = {reply->request, reply->token, reply->verb, reply->status};
         pk_replies_add(&m->replies, m->limits.replies, a, &unused);
     }
+}
+
+/* R2: the verbs whose requests have no lease to remember their answers. */
+static bool is_leaseless(enum pk_verb v)
+{
+    return v == PK_CONFIGURE || v == PK_LEAP || v == PK_LOCK_BREAK || v == PK_FENCE_MODE;
 }
 
 static void configure(struct pk_machine *m, const struct pk_command *c)
 {
     m->limits = c->limits;
     pk_reply(m, c, PK_OK);
-    remember(m, c, PK_OK, 0);
 }
 
 /* E5. A backup may be older than tokens that were given out after it; 2^32 grants later
@@ -278,13 +282,11 @@ static void leap(struct pk_machine *m, const struct pk_command *c)
     uint64_t from = c->token > m->last_token ? c->token : m->last_token;
     if (from > PK_TOKEN_MAX - PK_TOKEN_LEAP) {
         pk_reply_limit(m, c, "tokens");
-        remember(m, c, PK_LIMIT, 0);
         return;
     }
     m->last_token = from + PK_TOKEN_LEAP;
     m->next_lease = m->next_lease > m->last_token ? m->next_lease : m->last_token;
     pk_reply(m, c, PK_OK)->token = m->last_token;
-    remember(m, c, PK_OK, m->last_token);
     pk_event(m, (struct pk_effect){.kind = PK_EV_LEAPT, .token = m->last_token});
     struct pk_node *n = pk_tree_first(&m->leases);
     while (n != NULL) {
@@ -295,13 +297,6 @@ static void leap(struct pk_machine *m, const struct pk_command *c)
         n = pk_tree_next(
             n); /* only now: the end may forget older ones, but never this one */
     }
-}
-
-static void break_lock(struct pk_machine *m, const struct pk_command *c)
-{
-    uint32_t at = m->out->count;
-    pk_lock_break(m, c);
-    remember(m, c, m->out->list[at].status, m->out->list[at].token);
 }
 
 static void run(struct pk_machine *m, const struct pk_command *c)
@@ -319,7 +314,7 @@ static void run(struct pk_machine *m, const struct pk_command *c)
         [PK_LOCK_CANCEL] = pk_lock_cancel,
         [PK_LOCK_RELEASE] = pk_lock_release,
         [PK_LOCK_VALUE] = pk_lock_value,
-        [PK_LOCK_BREAK] = break_lock,
+        [PK_LOCK_BREAK] = pk_lock_break,
         [PK_LOCK_SHOW] = pk_lock_show,
         [PK_LOCK_LIST] = pk_lock_list,
         [PK_FENCE_CLAIM] = pk_fence_claim,
@@ -329,11 +324,15 @@ static void run(struct pk_machine *m, const struct pk_command *c)
         [PK_KEY_TAKE] = pk_key_take,
         [PK_KEY_KEEP] = pk_key_keep,
         [PK_KEY_DROP] = pk_key_drop,
+        [PK_FENCE_MODE] = pk_fence_mode,
+        [PK_FENCE_SHOW] = pk_fence_show,
     };
-    bool leaseless =
-        c->verb == PK_CONFIGURE || c->verb == PK_LEAP || c->verb == PK_LOCK_BREAK;
-    if (!leaseless || !repeated(m, c)) {
+    uint32_t reply = m->out->count;
+    if (!is_leaseless(c->verb)) {
         verbs[c->verb](m, c);
+    } else if (!repeated(m, c)) {
+        verbs[c->verb](m, c);
+        remember(m, &m->out->list[reply]);
     }
 }
 

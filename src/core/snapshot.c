@@ -12,7 +12,7 @@
  *             n, then its parts in order: name  mode (1 byte)  slots
  *     n, then the ended leases, oldest first: id  why (1 byte)  opened_by
  *     n, then the closed locks by name: name  until  id
- *     n, then the fences by name: name  token  request  value
+ *     n, then the fences by name: name  token  request  shadow (1 byte)  shadowed  value
  *     digest of all bytes before it (8 bytes, little endian)
  *
  * Integers are varints, strings a length and bytes (wire.h). Everything is in the order
@@ -25,7 +25,7 @@
 #include "core/wire.h"
 
 static const char magic[] = {'P', 'K', 'S', 'N'};
-enum { VERSION = 2, DIGEST_BYTES = 8 }; /* 2: keyed leases */
+enum { VERSION = 3, DIGEST_BYTES = 8 }; /* 2: keyed leases; 3: shadow mode of fences */
 
 /* ---- writing ---- */
 
@@ -116,6 +116,8 @@ static void write_fences(struct pk_writer *w, const struct pk_machine *m)
         pk_write_bytes(w, pk_fence_name(f));
         pk_write_uint(w, f->token);
         pk_write_uint(w, f->request);
+        pk_write_byte(w, f->shadow);
+        pk_write_uint(w, f->shadowed);
         pk_write_bytes(w, pk_blob_bytes(f->value));
     }
 }
@@ -162,6 +164,12 @@ static bool demand(struct pk_reader *r, bool ok)
 {
     r->bad = r->bad || !ok;
     return !r->bad;
+}
+
+static bool read_flag(struct pk_reader *r)
+{
+    unsigned flag = pk_read_byte(r);
+    return demand(r, flag <= 1) && flag == 1;
 }
 
 static struct pk_bytes read_name(struct pk_reader *r)
@@ -256,9 +264,7 @@ static void read_lease(struct pk_reader *r, struct pk_machine *m, uint64_t least
     uint64_t deadline = pk_read_ranged(r, m->clock + 1, 2 * PK_TIME_MAX);
     l->opened_by = pk_read_uint(r);
     l->forgotten = pk_read_uint(r);
-    unsigned keyed = pk_read_byte(r);
-    demand(r, keyed <= 1);
-    l->keyed = keyed == 1;
+    l->keyed = read_flag(r);
     struct pk_bytes label = pk_read_bytes(r, PK_LABEL_CEILING);
     if (r->bad || !demand(r, pk_lease_join(m, l))) {
         pk_door_resize(l, 0);
@@ -329,13 +335,17 @@ static void read_fences(struct pk_reader *r, struct pk_machine *m)
     struct pk_bytes before = {0};
     for (uint64_t i = 0; i < n && !r->bad; i++) {
         struct pk_bytes name = read_name(r);
-        uint64_t token = pk_read_ranged(r, 1, PK_TOKEN_MAX);
+        uint64_t token = pk_read_ranged(r, 0, PK_TOKEN_MAX);
         uint64_t request = pk_read_uint(r);
+        bool shadow = read_flag(r);
+        uint64_t shadowed = pk_read_uint(r);
         struct pk_bytes value = pk_read_bytes(r, PK_VALUE_CEILING);
         if (demand(r, pk_bytes_compare(before, name) < 0)) {
             struct pk_fence *f = pk_fence_new(m, name);
             f->token = token;
             f->request = request;
+            f->shadow = shadow;
+            f->shadowed = shadowed;
             f->value = pk_blob_new(m, value);
         }
         before = name;

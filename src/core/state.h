@@ -94,9 +94,11 @@ struct pk_lock {
 
 struct pk_fence {
     struct pk_node node; /* in pk_machine.fences */
-    uint64_t token;
-    uint64_t request; /* of the last SET under this token */
+    uint64_t token;      /* 0: nobody has claimed it yet */
+    uint64_t request;    /* of the last SET under this token */
+    uint64_t shadowed;   /* calls with a lower token that were let through */
     struct pk_blob *value;
+    bool shadow; /* in shadow mode (F7) */
     uint8_t name_len;
     char name[];
 };
@@ -271,6 +273,8 @@ void pk_fence_claim(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_check(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_set(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_get(struct pk_machine *m, const struct pk_command *c);
+void pk_fence_mode(struct pk_machine *m, const struct pk_command *c);
+void pk_fence_show(struct pk_machine *m, const struct pk_command *c);
 struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name);
 struct pk_bytes pk_fence_name(const struct pk_fence *f);
 void pk_fence_free(struct pk_machine *m, struct pk_fence *f);

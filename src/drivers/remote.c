@@ -96,7 +96,7 @@ static const char *trouble_of(const struct pk_store *s, char *out, size_t size)
 }
 
 /* The time is over. Mutex held. */
-static enum picket_status fail_late(struct pk_store *s, struct pk_ask *a)
+static enum picket_status fail_late(struct pk_store *s, struct pk_remote_ask *a)
 {
     char text[300];
     bool maybe = !a->only_reads && (a->maybe || a->in_flight);
@@ -112,8 +112,8 @@ static enum picket_status fail_late(struct pk_store *s, struct pk_ask *a)
     if (a->in_flight) {
         a->abandoned = true; /* its answer may come yet, and must find its place */
     } else {
-        pk_asks_remove(&s->unsent, a);
-        pk_ask_drop(s, a);
+        pk_remote_asks_remove(&s->unsent, a);
+        pk_remote_ask_drop(s, a);
     }
     return status;
 }
@@ -127,7 +127,7 @@ static enum picket_status remote_call(struct pk_store *s, struct pk_command *c,
     }
     struct timespec until = monotonic_at(until_ms);
     pthread_mutex_lock(&s->mutex);
-    struct pk_ask *a = pk_ask_new(s, PK_ASK_CALL);
+    struct pk_remote_ask *a = pk_remote_ask_new(s, PK_REMOTE_ASK_CALL);
     if (c->verb == PK_FENCE_SET && c->request == 0) {
         c->request = number_write(); /* with the mutex: sent in the order of numbers */
     }
@@ -147,7 +147,7 @@ static enum picket_status remote_call(struct pk_store *s, struct pk_command *c,
         for (uint32_t i = 0; status == PICKET_OK && i < a->answer.count; i++) {
             pk_effects_add(out, &a->answer.list[i]);
         }
-        pk_ask_drop(s, a);
+        pk_remote_ask_drop(s, a);
     }
     pthread_mutex_unlock(&s->mutex);
     return status;
@@ -264,11 +264,11 @@ static void remote_forked(struct pk_store *s)
     pk_fd_close(&s->io_timer_fd);
 }
 
-static void free_asks(struct pk_ask *first)
+static void free_asks(struct pk_remote_ask *first)
 {
     while (first != NULL) {
-        struct pk_ask *next = first->next;
-        pk_ask_free(first);
+        struct pk_remote_ask *next = first->next;
+        pk_remote_ask_free(first);
         first = next;
     }
 }

@@ -18,21 +18,22 @@
 
 /* What a request is for; all but CALL are the driver's own and die with their
  * connection. */
-enum pk_ask_kind {
-    PK_ASK_CALL,
-    PK_ASK_HELLO,
-    PK_ASK_REDIRECT,
-    PK_ASK_WATCH,
-    PK_ASK_ATTEND, /* makes the connection the lease's owner, and asks if it lives */
-    PK_ASK_PING,
+enum pk_remote_ask_kind {
+    PK_REMOTE_ASK_CALL,
+    PK_REMOTE_ASK_HELLO,
+    PK_REMOTE_ASK_REDIRECT,
+    PK_REMOTE_ASK_WATCH,
+    /* Makes the connection the lease's owner, and asks if it lives. */
+    PK_REMOTE_ASK_ATTEND,
+    PK_REMOTE_ASK_PING,
 };
 
 enum { PK_TROUBLE_MAX = 560 }; /* a place and a sentence */
 
 /* One request, from its call to its answer. */
-struct pk_ask {
-    struct pk_ask *next;
-    enum pk_ask_kind kind;
+struct pk_remote_ask {
+    struct pk_remote_ask *next;
+    enum pk_remote_ask_kind kind;
     enum pk_verb verb; /* of a CALL */
     uint64_t lease;    /* of an ATTEND */
     bool only_reads;
@@ -48,8 +49,8 @@ struct pk_ask {
     pthread_cond_t answered;
 };
 
-struct pk_asks {
-    struct pk_ask *first, *last;
+struct pk_remote_asks {
+    struct pk_remote_ask *first, *last;
 };
 
 enum pk_line { PK_LINE_NONE, PK_LINE_DIALLING, PK_LINE_GREETING, PK_LINE_OPEN };
@@ -89,8 +90,8 @@ struct pk_store {
         trouble[PK_TROUBLE_MAX]; /* what went wrong last, and where; "" since an answer */
 
     /* -- requests -- */
-    struct pk_asks unsent, in_flight;
-    struct pk_ask *spare; /* to be used again */
+    struct pk_remote_asks unsent, in_flight;
+    struct pk_remote_ask *spare; /* to be used again */
     uint32_t n_spare;
 
     /* -- news -- */
@@ -116,19 +117,19 @@ struct pk_store {
 
 /* ---- remote_ask.c; with the mutex held ---- */
 
-struct pk_ask *pk_ask_new(struct pk_store *s, enum pk_ask_kind kind);
-void pk_ask_drop(struct pk_store *s, struct pk_ask *a);
-void pk_ask_free(struct pk_ask *a);
-void pk_asks_add(struct pk_asks *q, struct pk_ask *a);
-void pk_asks_add_first(struct pk_asks *q, struct pk_ask *a);
-void pk_asks_remove(struct pk_asks *q, struct pk_ask *a);
+struct pk_remote_ask *pk_remote_ask_new(struct pk_store *s, enum pk_remote_ask_kind kind);
+void pk_remote_ask_drop(struct pk_store *s, struct pk_remote_ask *a);
+void pk_remote_ask_free(struct pk_remote_ask *a);
+void pk_remote_asks_add(struct pk_remote_asks *q, struct pk_remote_ask *a);
+void pk_remote_asks_add_first(struct pk_remote_asks *q, struct pk_remote_ask *a);
+void pk_remote_asks_remove(struct pk_remote_asks *q, struct pk_remote_ask *a);
 
 /* ---- remote_io.c; with the mutex held ---- */
 
 /* The thread, which takes the mutex itself. */
 void *pk_remote_run(void *store);
 /* Sends it now if the line is open, or else when it is. */
-void pk_remote_send(struct pk_store *s, struct pk_ask *a);
+void pk_remote_send(struct pk_store *s, struct pk_remote_ask *a);
 /* Asks to be told the events of s->lease over the open line. */
 void pk_remote_attend(struct pk_store *s);
 /* Makes the I/O thread look around. */

@@ -12,7 +12,7 @@ enum {
     SPARE_ROWS = 256,        /* and in its answer */
 };
 
-void pk_asks_add(struct pk_asks *q, struct pk_ask *a)
+void pk_remote_asks_add(struct pk_remote_asks *q, struct pk_remote_ask *a)
 {
     a->next = NULL;
     if (q->last == NULL) {
@@ -23,7 +23,7 @@ void pk_asks_add(struct pk_asks *q, struct pk_ask *a)
     q->last = a;
 }
 
-void pk_asks_add_first(struct pk_asks *q, struct pk_ask *a)
+void pk_remote_asks_add_first(struct pk_remote_asks *q, struct pk_remote_ask *a)
 {
     a->next = q->first;
     q->first = a;
@@ -32,10 +32,10 @@ void pk_asks_add_first(struct pk_asks *q, struct pk_ask *a)
     }
 }
 
-void pk_asks_remove(struct pk_asks *q, struct pk_ask *a)
+void pk_remote_asks_remove(struct pk_remote_asks *q, struct pk_remote_ask *a)
 {
-    struct pk_ask *before = NULL;
-    for (struct pk_ask *at = q->first; at != a; at = at->next) {
+    struct pk_remote_ask *before = NULL;
+    for (struct pk_remote_ask *at = q->first; at != a; at = at->next) {
         PK_ASSERT(at != NULL);
         before = at;
     }
@@ -49,9 +49,9 @@ void pk_asks_remove(struct pk_asks *q, struct pk_ask *a)
     }
 }
 
-struct pk_ask *pk_ask_new(struct pk_store *s, enum pk_ask_kind kind)
+struct pk_remote_ask *pk_remote_ask_new(struct pk_store *s, enum pk_remote_ask_kind kind)
 {
-    struct pk_ask *a = s->spare;
+    struct pk_remote_ask *a = s->spare;
     if (a != NULL) {
         s->spare = a->next;
         s->n_spare--;
@@ -72,7 +72,7 @@ struct pk_ask *pk_ask_new(struct pk_store *s, enum pk_ask_kind kind)
     return a;
 }
 
-void pk_ask_free(struct pk_ask *a)
+void pk_remote_ask_free(struct pk_remote_ask *a)
 {
     pthread_cond_destroy(&a->answered);
     pk_effects_free(&a->answer);
@@ -80,11 +80,11 @@ void pk_ask_free(struct pk_ask *a)
     pk_door_resize(a, 0);
 }
 
-void pk_ask_drop(struct pk_store *s, struct pk_ask *a)
+void pk_remote_ask_drop(struct pk_store *s, struct pk_remote_ask *a)
 {
     if (s->n_spare == SPARES_MAX || a->bytes.capacity > SPARE_BYTES ||
         a->answer.capacity > SPARE_ROWS) {
-        pk_ask_free(a);
+        pk_remote_ask_free(a);
         return;
     }
     a->next = s->spare;

@@ -134,7 +134,7 @@ static void alarm_by(struct pk_store *s, uint64_t at_ms)
 
 static uint64_t silent_at(const struct pk_store *s)
 {
-    const struct pk_ask *oldest = s->in_flight.first;
+    const struct pk_remote_ask *oldest = s->in_flight.first;
     if (oldest == NULL) {
         return UINT64_MAX;
     }
@@ -143,12 +143,12 @@ static uint64_t silent_at(const struct pk_store *s)
 }
 
 /* Puts it on the line; flush sends it. */
-static void put(struct pk_store *s, struct pk_ask *a)
+static void put(struct pk_store *s, struct pk_remote_ask *a)
 {
     pk_resp_raw(&s->link.out, a->bytes.data, a->bytes.len);
     a->sent_ms = pk_clock_ms();
     a->in_flight = true;
-    pk_asks_add(&s->in_flight, a);
+    pk_remote_asks_add(&s->in_flight, a);
 }
 
 static void flush(struct pk_store *s)
@@ -160,10 +160,10 @@ static void flush(struct pk_store *s)
     }
 }
 
-static void put_words(struct pk_store *s, enum pk_ask_kind kind, const char *const *words,
-                      size_t n)
+static void put_words(struct pk_store *s, enum pk_remote_ask_kind kind,
+                      const char *const *words, size_t n)
 {
-    struct pk_ask *a = pk_ask_new(s, kind);
+    struct pk_remote_ask *a = pk_remote_ask_new(s, kind);
     pk_resp_array(&a->bytes, n);
     for (size_t i = 0; i < n; i++) {
         pk_resp_text(&a->bytes, words[i]);
@@ -176,29 +176,29 @@ static bool may_send(const struct pk_store *s)
     return s->line == PK_LINE_OPEN && pk_clock_ms() >= s->again_ms;
 }
 
-void pk_remote_send(struct pk_store *s, struct pk_ask *a)
+void pk_remote_send(struct pk_store *s, struct pk_remote_ask *a)
 {
     if (may_send(s) && s->unsent.first == NULL) {
         put(s, a);
         flush(s);
     } else {
-        pk_asks_add(&s->unsent, a);
+        pk_remote_asks_add(&s->unsent, a);
         pk_remote_nudge(s);
     }
 }
 
 static void put_unsent(struct pk_store *s)
 {
-    struct pk_ask *a;
+    struct pk_remote_ask *a;
     while ((a = s->unsent.first) != NULL) {
-        pk_asks_remove(&s->unsent, a);
+        pk_remote_asks_remove(&s->unsent, a);
         put(s, a);
     }
 }
 
 static void put_attend(struct pk_store *s)
 {
-    struct pk_ask *a = pk_ask_new(s, PK_ASK_ATTEND);
+    struct pk_remote_ask *a = pk_remote_ask_new(s, PK_REMOTE_ASK_ATTEND);
     struct pk_command c = {.verb = PK_LEASE_SHOW, .lease = s->lease, .count = 1};
     a->lease = s->lease;
     pk_proto_write_command(&a->bytes, &c);
@@ -228,18 +228,18 @@ static void pause_a_while(struct pk_store *s)
 /* What was in flight may have been done or not: it is sent again, in its old order. */
 static void take_back(struct pk_store *s)
 {
-    struct pk_asks flown = s->in_flight;
-    s->in_flight = (struct pk_asks){0};
-    struct pk_asks again = {0};
-    for (struct pk_ask *a = flown.first, *next; a != NULL; a = next) {
+    struct pk_remote_asks flown = s->in_flight;
+    s->in_flight = (struct pk_remote_asks){0};
+    struct pk_remote_asks again = {0};
+    for (struct pk_remote_ask *a = flown.first, *next; a != NULL; a = next) {
         next = a->next;
-        if (a->kind != PK_ASK_CALL || a->abandoned) {
-            pk_ask_drop(s, a);
+        if (a->kind != PK_REMOTE_ASK_CALL || a->abandoned) {
+            pk_remote_ask_drop(s, a);
             continue;
         }
         a->in_flight = false;
         a->maybe = true;
-        pk_asks_add(&again, a);
+        pk_remote_asks_add(&again, a);
     }
     if (again.first != NULL) {
         again.last->next = s->unsent.first;
@@ -331,8 +331,8 @@ static void greet(struct pk_store *s)
     const char *const redirect[] = {"CLIENT", "REDIRECT", s->detour ? "OFF" : "ON"};
     s->line = PK_LINE_GREETING;
     s->heard_ms = pk_clock_ms();
-    put_words(s, PK_ASK_HELLO, hello, 2);
-    put_words(s, PK_ASK_REDIRECT, redirect, 3);
+    put_words(s, PK_REMOTE_ASK_HELLO, hello, 2);
+    put_words(s, PK_REMOTE_ASK_REDIRECT, redirect, 3);
     flush(s);
 }
 
@@ -343,7 +343,7 @@ static void open_line(struct pk_store *s)
     s->line = PK_LINE_OPEN;
     s->again_ms = 0;
     if (s->watching) {
-        put_words(s, PK_ASK_WATCH, watch, 2);
+        put_words(s, PK_REMOTE_ASK_WATCH, watch, 2);
     }
     if (s->lease != 0) {
         put_attend(s);
@@ -354,7 +354,7 @@ static void open_line(struct pk_store *s)
 
 /* ---- answers ---- */
 
-static void finish(struct pk_ask *a, enum picket_status status)
+static void finish(struct pk_remote_ask *a, enum picket_status status)
 {
     a->status = status;
     a->done = true;
@@ -362,17 +362,18 @@ static void finish(struct pk_ask *a, enum picket_status status)
 }
 
 /* The machine has spoken: this is the leader, and it is well. */
-static void note_answer(struct pk_store *s, const struct pk_ask *a,
+static void note_answer(struct pk_store *s, const struct pk_remote_ask *a,
                         const struct pk_effect *r)
 {
-    bool renews =
-        a->kind == PK_ASK_CALL && (a->verb == PK_LEASE_OPEN || a->verb == PK_LEASE_RENEW);
+    bool renews = a->kind == PK_REMOTE_ASK_CALL &&
+                  (a->verb == PK_LEASE_OPEN || a->verb == PK_LEASE_RENEW);
     s->failures = 0;
     s->hops = 0;
     s->trouble[0] = '\0';
     s->known_before_ms = s->known_ms;
     s->known_ms = a->sent_ms;
-    if (r->since_ms != 0 && (renews || a->kind == PK_ASK_ATTEND || a->only_reads)) {
+    if (r->since_ms != 0 &&
+        (renews || a->kind == PK_REMOTE_ASK_ATTEND || a->only_reads)) {
         s->moment = (struct pk_moment){a->sent_ms, r->since_ms};
     }
     if (!renews || r->status != PK_OK) {
@@ -410,15 +411,15 @@ static void attended(struct pk_store *s, const struct pk_effect *r, uint64_t lea
     }
 }
 
-static void take_reply(struct pk_store *s, struct pk_ask *a)
+static void take_reply(struct pk_store *s, struct pk_remote_ask *a)
 {
     const struct pk_effect *r = &s->scratch.list[0];
     note_answer(s, a, r);
-    if (a->kind == PK_ASK_ATTEND) {
+    if (a->kind == PK_REMOTE_ASK_ATTEND) {
         attended(s, r, a->lease);
     }
-    if (a->kind != PK_ASK_CALL || a->abandoned) {
-        pk_ask_drop(s, a);
+    if (a->kind != PK_REMOTE_ASK_CALL || a->abandoned) {
+        pk_remote_ask_drop(s, a);
         return;
     }
     struct pk_effects theirs = a->answer; /* swapped: nothing is copied or allocated */
@@ -428,22 +429,23 @@ static void take_reply(struct pk_store *s, struct pk_ask *a)
 }
 
 /* An answer that is no reply of the machine's; only those of our own requests may be. */
-static void take_strange(struct pk_store *s, struct pk_ask *a, struct pk_bytes whole)
+static void take_strange(struct pk_store *s, struct pk_remote_ask *a,
+                         struct pk_bytes whole)
 {
-    enum pk_ask_kind kind = a->kind;
+    enum pk_remote_ask_kind kind = a->kind;
     struct pk_resp_cursor cursor = {.rest = whole};
     bool map = pk_resp_next(&cursor).type == PK_RESP_MAP;
-    if (kind == PK_ASK_CALL || kind == PK_ASK_ATTEND) {
-        pk_asks_add_first(&s->in_flight, a);
+    if (kind == PK_REMOTE_ASK_CALL || kind == PK_REMOTE_ASK_ATTEND) {
+        pk_remote_asks_add_first(&s->in_flight, a);
         give_up(s, "an answer that has nothing to do with the question");
         return;
     }
-    pk_ask_drop(s, a);
-    if (kind == PK_ASK_HELLO && !map) {
+    pk_remote_ask_drop(s, a);
+    if (kind == PK_REMOTE_ASK_HELLO && !map) {
         give_up(s, "no Picket server: it does not speak RESP3");
-    } else if (kind == PK_ASK_REDIRECT) {
+    } else if (kind == PK_REMOTE_ASK_REDIRECT) {
         open_line(s);
-    } else if (kind == PK_ASK_WATCH) {
+    } else if (kind == PK_REMOTE_ASK_WATCH) {
         s->streaming = true;
         if (s->streamed) {
             miss(s, 0);
@@ -458,24 +460,24 @@ static void take_strange(struct pk_store *s, struct pk_ask *a, struct pk_bytes w
 
 /* It was not answered and will be sent again: as the first, as those that were in flight
  * behind it have been taken back already. */
-static void send_again(struct pk_store *s, struct pk_ask *a)
+static void send_again(struct pk_store *s, struct pk_remote_ask *a)
 {
-    if (a->kind != PK_ASK_CALL || a->abandoned) {
-        pk_ask_drop(s, a);
+    if (a->kind != PK_REMOTE_ASK_CALL || a->abandoned) {
+        pk_remote_ask_drop(s, a);
     } else {
         a->in_flight = false;
-        pk_asks_add_first(&s->unsent, a);
+        pk_remote_asks_add_first(&s->unsent, a);
     }
 }
 
 /* The same a while later over this very line. */
-static void send_later(struct pk_store *s, struct pk_ask *a)
+static void send_later(struct pk_store *s, struct pk_remote_ask *a)
 {
     if (a->abandoned) {
-        pk_ask_drop(s, a);
+        pk_remote_ask_drop(s, a);
     } else {
         a->in_flight = false;
-        pk_asks_add(&s->unsent, a);
+        pk_remote_asks_add(&s->unsent, a);
     }
     if (pk_clock_ms() >= s->again_ms) { /* one pause for all that is refused at once */
         pause_a_while(s);
@@ -483,7 +485,7 @@ static void send_later(struct pk_store *s, struct pk_ask *a)
 }
 
 /* Not here: at the place named, or anywhere else. */
-static void go_away(struct pk_store *s, struct pk_ask *a, struct pk_bytes detail,
+static void go_away(struct pk_store *s, struct pk_remote_ask *a, struct pk_bytes detail,
                     const char *why)
 {
     struct pk_place leader;
@@ -500,7 +502,8 @@ static void go_away(struct pk_store *s, struct pk_ask *a, struct pk_bytes detail
     send_again(s, a);
 }
 
-static void take_refusal(struct pk_store *s, struct pk_ask *a, struct pk_bytes text)
+static void take_refusal(struct pk_store *s, struct pk_remote_ask *a,
+                         struct pk_bytes text)
 {
     struct pk_bytes detail = {"", 0};
     char why[256];
@@ -511,18 +514,18 @@ static void take_refusal(struct pk_store *s, struct pk_ask *a, struct pk_bytes t
     } else if (error == PK_PROTO_ERROR_NOLEADER) {
         give_up(s, why);
         send_again(s, a);
-    } else if (a->kind == PK_ASK_REDIRECT) {
-        pk_ask_drop(s, a); /* it doesn't know the word, and relays */
+    } else if (a->kind == PK_REMOTE_ASK_REDIRECT) {
+        pk_remote_ask_drop(s, a); /* it doesn't know the word, and relays */
         open_line(s);
-    } else if (a->kind != PK_ASK_CALL) {
-        pk_ask_drop(s, a);
+    } else if (a->kind != PK_REMOTE_ASK_CALL) {
+        pk_remote_ask_drop(s, a);
         give_up(s, why);
     } else if (error == PK_PROTO_ERROR_OVERLOAD || error == PK_PROTO_ERROR_UNKNOWN) {
         a->maybe = a->maybe || error == PK_PROTO_ERROR_UNKNOWN;
         note_trouble(s, why);
         send_later(s, a);
     } else if (a->abandoned) {
-        pk_ask_drop(s, a);
+        pk_remote_ask_drop(s, a);
     } else {
         (void)snprintf(a->said, sizeof a->said, "%s: %s", s->place.text, why);
         s->trouble[0] = '\0';
@@ -556,13 +559,13 @@ static void take_value(struct pk_store *s, struct pk_bytes whole)
     } else if (what == PK_PROTO_BROKEN) {
         give_up(s, "an answer that makes no sense");
     } else if (!pushed) {
-        struct pk_ask *a = s->in_flight.first;
+        struct pk_remote_ask *a = s->in_flight.first;
         if (a == NULL) {
             give_up(s, "an answer to no question");
             return;
         }
-        pk_asks_remove(&s->in_flight, a);
-        if (what == PK_PROTO_REPLY && a->kind != PK_ASK_HELLO) {
+        pk_remote_asks_remove(&s->in_flight, a);
+        if (what == PK_PROTO_REPLY && a->kind != PK_REMOTE_ASK_HELLO) {
             take_reply(s, a);
         } else if (what == PK_PROTO_REFUSED) {
             take_refusal(s, a, error);
@@ -633,7 +636,7 @@ static void do_due(struct pk_store *s)
         put_unsent(s);
         flush(s);
     } else if (relied_on(s) && now >= s->heard_ms + IDLE_MS) {
-        put_words(s, PK_ASK_PING, ping, 1);
+        put_words(s, PK_REMOTE_ASK_PING, ping, 1);
         flush(s);
     }
 }

@@ -12,6 +12,7 @@
 /* F1, and F6 for shadow mode, on a state: OK and the state as it becomes by this token,
  * or STALE and the state as it was. */
 enum picket_status pk_cas_admit(struct picket_fence_state *state, uint64_t token);
+bool pk_cas_same(const struct picket_fence_state *a, const struct picket_fence_state *b);
 
 /* A resource of a kind whose verbs are PK_CAS_VERBS. `cas` is copied. */
 struct pk_resource *pk_cas_new(const struct picket_cas *cas);

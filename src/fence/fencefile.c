@@ -17,15 +17,13 @@
 #include "core/wire.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/fields.h"
 #include "host/filelock.h"
 
-enum { SLOT_BYTES = 512, SLOTS = 2 };
+enum { SLOTS = 2, SLOT_BYTES = PK_FENCEFILE_BYTES / SLOTS };
 
 #define FORM                                                                             \
     "picket-fence 1 seq %" PRIu64 " token %" PRIu64 " shadow %d shadowed %" PRIu64
-#define READ_FORM                                                                        \
-    "picket-fence 1 seq %" SCNu64 " token %" SCNu64 " shadow %d shadowed %" SCNu64       \
-    " check %" SCNx64 "\n"
 
 /* ---- places ---- */
 
@@ -118,39 +116,47 @@ static bool read_slot(const char *slot, struct pk_fencefile *out)
 {
     char text[SLOT_BYTES + 1];
     char again[SLOT_BYTES];
-    uint64_t check;
+    const char *at = text;
+    uint64_t shadow = 0;
     memcpy(text, slot, SLOT_BYTES);
     text[SLOT_BYTES] = '\0';
-    int n = sscanf(text, READ_FORM, &out->seq, &out->state.token, &out->state.shadow,
-                   &out->state.shadowed, &check);
-    if (n != 5) {
+    if (!pk_field_read(&at, "picket-fence 1 seq ", &out->seq) ||
+        !pk_field_read(&at, " token ", &out->state.token) ||
+        !pk_field_read(&at, " shadow ", &shadow) ||
+        !pk_field_read(&at, " shadowed ", &out->state.shadowed)) {
         return false;
     }
-    print_slot(out->seq, &out->state, again);
+    out->state.shadow = shadow != 0;
+    print_slot(out->seq, &out->state, again); /* with its check */
     return memcmp(again, slot, SLOT_BYTES) == 0 && out->state.token <= PK_TOKEN_MAX;
 }
 
-/* The newer whole slot of an open fence. */
-static enum picket_status read_state(const struct pk_place *p, int fd,
-                                     struct pk_fencefile *out)
+bool pk_fencefile_parse(const char slots[PK_FENCEFILE_BYTES], struct pk_fencefile *out)
 {
-    char slots[SLOTS * SLOT_BYTES] = {0};
-    if (pread(fd, slots, sizeof slots, 0) < 0) {
-        return pk_place_cannot(p, "read the fence of");
-    }
     out->seq = 0;
-    for (int i = 0; i < SLOTS; i++) {
+    for (size_t i = 0; i < SLOTS; i++) {
         struct pk_fencefile one = {0};
-        if (read_slot(slots + (size_t)i * SLOT_BYTES, &one) && one.seq > out->seq) {
+        if (read_slot(slots + i * SLOT_BYTES, &one) && one.seq > out->seq) {
             out->seq = one.seq;
             out->state = one.state;
         }
     }
-    return out->seq > 0 ? PICKET_OK
-                        : pk_fail(PICKET_STORE,
-                                  "the fence of %s (%s) is damaged; nothing is written "
-                                  "until you have found out its last token",
-                                  p->path, p->fence);
+    return out->seq > 0;
+}
+
+static enum picket_status read_state(const struct pk_place *p, int fd,
+                                     struct pk_fencefile *out)
+{
+    char slots[PK_FENCEFILE_BYTES] = {0};
+    if (pread(fd, slots, sizeof slots, 0) < 0) {
+        return pk_place_cannot(p, "read the fence of");
+    }
+    return pk_fencefile_parse(slots, out)
+               ? PICKET_OK
+               : pk_fail(PICKET_STORE,
+                         "the fence of %s (%s) is damaged; nothing is written until you "
+                         "have found out its last token",
+                         p->path, p->fence);
 }
 
 /* ---- the file ---- */
@@ -167,24 +173,37 @@ enum picket_status pk_fencefile_look(const struct pk_place *p, struct pk_fencefi
     return s;
 }
 
+/* A file without a name, or with one that nobody looks for where the file system has no
+ * such thing; `path` gets the way to it. */
+static int open_fresh(const struct pk_place *p, char *path, size_t size, bool *named)
+{
+    int fd = openat(p->dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    *named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT);
+    (void)snprintf(path, size, "/proc/self/fd/%d", fd);
+    if (*named) {
+        (void)snprintf(path, size, "%s.%016" PRIx64, p->fence, pk_random());
+        fd = openat(p->dir_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    return fd;
+}
+
 /* Makes the fence, whole from its first moment; that somebody else was quicker is fine.
  * False with errno set. */
 static bool make(const struct pk_place *p)
 {
-    char slots[SLOTS * SLOT_BYTES];
+    char slots[PK_FENCEFILE_BYTES];
     char fresh[PK_FENCEFILE_NAME_MAX + 32];
+    bool named;
     const struct picket_fence_state none = {0};
-    (void)snprintf(fresh, sizeof fresh, "%s.%016" PRIx64, p->fence, pk_random());
     memset(slots, '\n', sizeof slots);
     print_slot(1, &none, slots);
-    int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    int fd = openat(p->dir_fd, fresh, flags, 0666);
-    bool made =
-        fd >= 0 && pk_fd_write(fd, slots, sizeof slots) && fsync(fd) == 0 &&
-        (linkat(p->dir_fd, fresh, p->dir_fd, p->fence, 0) == 0 || errno == EEXIST) &&
-        fsync(p->dir_fd) == 0;
+    int fd = open_fresh(p, fresh, sizeof fresh, &named);
+    bool made = fd >= 0 && pk_fd_write(fd, slots, sizeof slots) && fsync(fd) == 0 &&
+                (linkat(p->dir_fd, fresh, p->dir_fd, p->fence, AT_SYMLINK_FOLLOW) == 0 ||
+                 errno == EEXIST) &&
+                fsync(p->dir_fd) == 0;
     int error = errno;
-    if (fd >= 0) {
+    if (fd >= 0 && named) {
         (void)unlinkat(p->dir_fd, fresh, 0);
     }
     pk_fd_close(&fd);

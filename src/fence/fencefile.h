@@ -20,8 +20,9 @@
 #include <stdbool.h>
 
 enum {
-    PK_FENCEFILE_NAME_MAX = 256,     /* what a file system takes, with a NUL */
-    PK_FENCEFILE_PATIENCE_MS = 10000 /* for a turn */
+    PK_FENCEFILE_NAME_MAX = 256,      /* what a file system takes, with a NUL */
+    PK_FENCEFILE_PATIENCE_MS = 10000, /* for a turn */
+    PK_FENCEFILE_BYTES = 1024,        /* both slots */
 };
 
 /* A file that is fenced: where it is, by a descriptor, so that a change of the working
@@ -44,6 +45,9 @@ struct pk_fencefile {
     uint64_t seq;
     struct picket_fence_state state;
 };
+
+/* The state in a fence's bytes: that of the newer whole slot. False: none is whole. */
+bool pk_fencefile_parse(const char slots[PK_FENCEFILE_BYTES], struct pk_fencefile *out);
 
 /* Reads the state without a turn; OK with seq 0 when there is no fence yet. */
 enum picket_status pk_fencefile_look(const struct pk_place *p, struct pk_fencefile *out);

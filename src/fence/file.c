@@ -50,7 +50,7 @@ static bool dress_like(int fd, const struct stat *old)
 static enum picket_status open_draft(const struct pk_place *p, uint64_t token,
                                      struct draft *d)
 {
-    struct stat old;
+    struct stat old = {0};
     bool replaces = fstatat(p->dir_fd, p->base, &old, 0) == 0;
     mode_t mode = replaces ? old.st_mode & 0777 : 0666;
     name_draft(p, token, d->name, sizeof d->name);
@@ -89,7 +89,8 @@ static enum picket_status settle(const struct pk_place *p, struct pk_fencefile *
 {
     char left[PK_FENCEFILE_NAME_MAX];
     uint64_t before = f->state.token;
-    enum picket_status s = pk_fencefile_write(p, f, next);
+    bool same = pk_cas_same(next, &f->state);
+    enum picket_status s = same ? PICKET_OK : pk_fencefile_write(p, f, next);
     if (s == PICKET_OK && next->token > before && next->shadow == 0) {
         name_draft(p, before, left, sizeof left);
         (void)unlinkat(p->dir_fd, left, 0);
@@ -249,14 +250,17 @@ static enum picket_status read_value(const struct pk_place *p, struct picket_cel
 
 static void print_version(const struct pk_fencefile *f, char out[PICKET_VERSION_MAX])
 {
-    (void)snprintf(out, PICKET_VERSION_MAX, f->seq == 0 ? "" : "%" PRIu64, f->seq);
+    out[0] = '\0';
+    if (f->seq != 0) {
+        (void)snprintf(out, PICKET_VERSION_MAX, "%" PRIu64, f->seq);
+    }
 }
 
 static enum picket_status load(void *ctx, const char *name, int with_value,
                                struct picket_cell *out)
 {
-    struct pk_place p;
-    struct pk_fencefile f;
+    struct pk_place p = {.dir_fd = -1};
+    struct pk_fencefile f = {.fd = -1};
     enum picket_status s = find(ctx, name, &p);
     if (s != PICKET_OK) {
         return s;
@@ -273,7 +277,9 @@ static enum picket_status load(void *ctx, const char *name, int with_value,
     return s;
 }
 
-static enum picket_status swap_in_turn(const struct pk_place *p, const char *version,
+/* Swaps if the version is still `version`, which becomes the new one. */
+static enum picket_status swap_in_turn(const struct pk_place *p,
+                                       char version[PICKET_VERSION_MAX],
                                        const struct picket_cell *next, struct draft *d)
 {
     struct pk_fencefile f;
@@ -286,35 +292,45 @@ static enum picket_status swap_in_turn(const struct pk_place *p, const char *ver
     bool same = strcmp(present, version) == 0;
     bool fresh = version[0] == '\0' && f.seq == 1; /* entering has just made it */
     s = same || fresh ? settle(p, &f, &next->fence, d) : PICKET_BUSY;
+    print_version(&f, version);
     pk_fencefile_leave(&f);
     return s;
 }
 
+/* Writes the value with the token that the fence stands at by now. */
+static enum picket_status swap_value(const struct pk_place *p,
+                                     char version[PICKET_VERSION_MAX],
+                                     const struct picket_cell *next)
+{
+    struct draft d = {.fd = -1};
+    enum picket_status s = open_draft(p, next->fence.token, &d);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    s = pk_fd_write(d.fd, next->value, next->len) && fsync(d.fd) == 0
+            ? swap_in_turn(p, version, next, &d)
+            : pk_place_cannot(p, "write beside");
+    drop_draft(p, &d);
+    return s == PICKET_OK ? sync_names(p) : s;
+}
+
+/* In two turns: the fence is raised before a draft is begun, so that whoever raises it
+ * next knows by the fence which draft was left behind by a writer that died. */
 static enum picket_status compare_and_swap(void *ctx, const char *name,
                                            const char *version,
                                            const struct picket_cell *next)
 {
-    struct pk_place p;
-    struct draft d = {.fd = -1};
-    bool writes = next->value != NULL;
+    struct pk_place p = {.dir_fd = -1};
+    char seen[PICKET_VERSION_MAX];
     enum picket_status s = find(ctx, name, &p);
     if (s != PICKET_OK) {
         return s;
     }
-    if (writes) {
-        s = open_draft(&p, next->fence.token, &d);
+    (void)snprintf(seen, sizeof seen, "%s", version);
+    s = swap_in_turn(&p, seen, next, NULL);
+    if (s == PICKET_OK && next->value != NULL) {
+        s = swap_value(&p, seen, next);
     }
-    if (s == PICKET_OK && writes &&
-        !(pk_fd_write(d.fd, next->value, next->len) && fsync(d.fd) == 0)) {
-        s = pk_place_cannot(&p, "write beside");
-    }
-    if (s == PICKET_OK) {
-        s = swap_in_turn(&p, version, next, writes ? &d : NULL);
-    }
-    if (s == PICKET_OK && writes) {
-        s = sync_names(&p);
-    }
-    drop_draft(&p, &d);
     pk_place_close(&p);
     return s;
 }

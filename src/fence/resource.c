@@ -88,10 +88,10 @@ static struct picket_resource *make(const struct pk_resource_kind *kind,
 
 enum picket_status picket_resource_open(const char *url, struct picket_resource **out)
 {
-    struct pk_resource *own;
-    const struct pk_resource_kind *kind;
+    struct pk_resource *own = NULL;
+    const struct pk_resource_kind *kind = NULL;
     enum picket_status s = find_kind(url, &kind);
-    if (s == PICKET_OK) {
+    if (s == PICKET_OK && kind != NULL) {
         s = kind->open(url, &own);
     }
     if (s == PICKET_OK) {
@@ -240,31 +240,35 @@ static enum picket_status make_sql(const char *url, const struct picket_fence_ta
                                    const struct pk_resource_kind **kind, char **sql)
 {
     enum picket_status s = find_kind(url, kind);
-    if (s == PICKET_OK && (*kind)->sql == NULL) {
-        return pk_fail(PICKET_UNSUPPORTED, "%s needs no installation", (*kind)->form);
+    if (s != PICKET_OK || *kind == NULL) {
+        return s;
     }
-    return s == PICKET_OK ? (*kind)->sql(t, sql) : s;
+    return (*kind)->sql != NULL
+               ? (*kind)->sql(t, sql)
+               : pk_fail(PICKET_UNSUPPORTED, "%s needs no installation", (*kind)->form);
 }
 
 enum picket_status picket_fence_sql(const char *url, const struct picket_fence_table *t,
                                     char **sql)
 {
-    const struct pk_resource_kind *kind;
+    const struct pk_resource_kind *kind = NULL;
     return make_sql(url, t, &kind, sql);
 }
 
 enum picket_status picket_fence_install(const char *url,
                                         const struct picket_fence_table *t)
 {
-    char *sql;
-    struct pk_resource *own;
-    const struct pk_resource_kind *kind;
+    char *sql = NULL;
+    struct pk_resource *own = NULL;
+    const struct pk_resource_kind *kind = NULL;
     enum picket_status s = make_sql(url, t, &kind, &sql);
     if (s != PICKET_OK) {
         return s;
     }
-    s = kind->open(url, &own);
-    if (s == PICKET_OK) {
+    if (kind != NULL) {
+        s = kind->open(url, &own);
+    }
+    if (s == PICKET_OK && own != NULL) {
         s = kind->run(own, sql);
         kind->close(own);
     }

@@ -2,7 +2,6 @@
 /* The fence registers of a Picket store as a kind of resource: embedded or a cluster. */
 #include <stdlib.h>
 
-#include "client/error.h"
 #include "fence/resource.h"
 
 static struct picket *client(struct pk_resource *r)
@@ -51,15 +50,13 @@ static enum picket_status get(struct pk_resource *r, const char *name, uint64_t 
 
 static enum picket_status mode(struct pk_resource *r, const char *name, bool shadow)
 {
-    (void)r, (void)name, (void)shadow;
-    return pk_fail_plain(PICKET_UNSUPPORTED);
+    return picket_fence_mode(client(r), name, shadow);
 }
 
 static enum picket_status show(struct pk_resource *r, const char *name,
                                struct picket_fence_state *out)
 {
-    (void)r, (void)name, (void)out;
-    return pk_fail_plain(PICKET_UNSUPPORTED);
+    return picket_fence_show(client(r), name, out);
 }
 
 /* Every register is fenced, so that nobody can write without a token. Who knows of no

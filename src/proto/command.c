@@ -19,6 +19,7 @@ enum kind {
     PART_MODE,  /* of the last part */
     PART_SLOTS, /* of the last part */
     IDS,        /* one lease or several */
+    FENCE_MODE, /* shadow or enforce */
 };
 
 /* Everything that can be said in a request.
@@ -29,6 +30,7 @@ enum kind {
     X(BY, "BY", TEXT, principal)                                                         \
     X(COUNT, "COUNT", NUMBER, count)                                                     \
     X(DELAY, "DELAY", NUMBER, lock_delay_ms)                                             \
+    X(FENCING, "MODE", FENCE_MODE, flags)                                                \
     X(LABEL, "LABEL", TEXT, label)                                                       \
     X(LEASE, "LEASE", NUMBER, lease)                                                     \
     X(LEASES, "LEASE", IDS, leases)                                                      \
@@ -171,6 +173,15 @@ static const struct form fence_forms[] = {
      .verb = PK_FENCE_GET,
      .places = {RESOURCE},
      .options = {TOKEN}},
+    {.word = "MODE",
+     .usage = "FENCE MODE resource shadow|enforce [REQUEST id]",
+     .verb = PK_FENCE_MODE,
+     .places = {RESOURCE, FENCING},
+     .options = {REQUEST}},
+    {.word = "SHOW",
+     .usage = "FENCE SHOW resource",
+     .verb = PK_FENCE_SHOW,
+     .places = {RESOURCE}},
     {.word = NULL},
 };
 
@@ -208,7 +219,7 @@ static const struct noun {
      "LOCK ACQUIRE|TRY|CANCEL|RELEASE|VALUE|BREAK|SHOW|LIST|WATCH|UNWATCH|TOKEN ...",
      lock_forms},
     {"LEASE", "LEASE OPEN|RENEW|CLOSE|SHOW ...", lease_forms},
-    {"FENCE", "FENCE CLAIM|CHECK|SET|GET ...", fence_forms},
+    {"FENCE", "FENCE CLAIM|CHECK|SET|GET|MODE|SHOW ...", fence_forms},
     {"ELECT", "ELECT CAMPAIGN|PROCLAIM|RESIGN|LEADER ...", elect_forms},
 };
 
@@ -419,6 +430,16 @@ static enum pk_proto_got take_wait(struct reading *r, enum field f, struct pk_by
                : bad_value(r, "the wait must be a number of milliseconds, or forever");
 }
 
+static enum pk_proto_got take_fence_mode(struct reading *r, struct pk_bytes word)
+{
+    bool shadow = pk_resp_is(word, "shadow");
+    if (!shadow && !pk_resp_is(word, "enforce")) {
+        return bad_value(r, "the mode must be shadow or enforce");
+    }
+    r->c->flags = shadow ? PK_FENCE_SHADOW : 0;
+    return PK_PROTO_COMMAND;
+}
+
 static enum pk_proto_got take(struct reading *r, enum field f, struct pk_bytes word)
 {
     switch (fields[f].kind) {
@@ -438,6 +459,8 @@ static enum pk_proto_got take(struct reading *r, enum field f, struct pk_bytes w
         return take_slots(r, word);
     case IDS:
         return take_ids(r, word);
+    case FENCE_MODE:
+        return take_fence_mode(r, word);
     }
     pk_door_stop(__FILE__, __LINE__, "a kind of field that can't be read");
 }
@@ -584,6 +607,9 @@ static void put_place(struct words *w, const struct pk_command *c, enum field f)
             put_number(w, pk_command_lease_at(c, i));
         }
         return;
+    case FENCE_MODE:
+        put(w, pk_text(c->flags & PK_FENCE_SHADOW ? "shadow" : "enforce"));
+        return;
     case WAIT_TIME:
     case PART_MODE:
     case PART_SLOTS:
@@ -635,6 +661,7 @@ static void put_option(struct words *w, const struct form *form,
     case PART_SLOTS:
         return; /* said with their part */
     case IDS:
+    case FENCE_MODE:
         break;
     }
     pk_door_stop(__FILE__, __LINE__, "a kind of field that has a place only");

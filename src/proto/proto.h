@@ -23,6 +23,8 @@
  *   FENCE CHECK resource token
  *   FENCE SET resource token value [REQUEST id]
  *   FENCE GET resource [TOKEN token]
+ *   FENCE MODE resource shadow|enforce [REQUEST id]
+ *   FENCE SHOW resource
  *   ELECT CAMPAIGN lease name value [WAIT ms|forever] [REQUEST id]  = LOCK ACQUIRE
  *   ELECT PROCLAIM lease name token value [REQUEST id]              = LOCK VALUE
  *   ELECT RESIGN lease name token [REQUEST id]                      = LOCK RELEASE

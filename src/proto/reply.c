@@ -8,7 +8,7 @@
 
 /* ---- the table ---- */
 
-enum type { SMALL /* 32 bits */, LARGE /* 64 bits */, BYTES, MODE, END };
+enum type { SMALL /* 32 bits */, LARGE /* 64 bits */, BYTES, MODE, END, STATUS };
 
 /*  X(member of struct pk_effect and name on the wire, its length, type) */
 #define FIELDS(X)                                                                        \
@@ -23,6 +23,10 @@ enum type { SMALL /* 32 bits */, LARGE /* 64 bits */, BYTES, MODE, END };
     X(place, 5, SMALL)                                                                   \
     X(holders, 7, SMALL)                                                                 \
     X(waiters, 7, SMALL)                                                                 \
+    X(would, 5, STATUS)                                                                  \
+    X(shadow, 6, SMALL)                                                                  \
+    X(shadowed, 8, LARGE)                                                                \
+    X(value_bytes, 11, SMALL)                                                            \
     X(left_ms, 7, LARGE)                                                                 \
     X(closed_ms, 9, LARGE)                                                               \
     X(since_ms, 8, LARGE)                                                                \
@@ -85,18 +89,25 @@ static uint64_t number_of(const struct pk_effect *e, const struct field *f)
         return *(const enum pk_mode *)at_const(e, f);
     case END:
         return *(const enum pk_end *)at_const(e, f);
+    case STATUS:
+        return *(const enum pk_status *)at_const(e, f);
     case BYTES:
         break;
     }
     return 0;
 }
 
-/* The word for the value of a MODE or an END; NULL for other types. */
+static bool is_word(enum type type)
+{
+    return type == MODE || type == END || type == STATUS;
+}
+
+/* The word for the value of such a type. */
 static const char *word_of(enum type type, uint64_t v)
 {
     return type == MODE  ? pk_mode_name((enum pk_mode)v)
            : type == END ? pk_end_name((enum pk_end)v)
-                         : NULL;
+                         : pk_status_name((enum pk_status)v);
 }
 
 static bool is_given(const struct pk_effect *e, const struct field *f)
@@ -148,7 +159,7 @@ static void write_fields(struct pk_resp_out *o, const struct pk_effect *e, uint3
         pk_resp_raw(o, f->key.data, f->key.len);
         if (f->type == BYTES) {
             pk_resp_bulk(o, bytes_of(e, f));
-        } else if (f->type == MODE || f->type == END) {
+        } else if (is_word(f->type)) {
             pk_resp_text(o, word_of(f->type, number_of(e, f)));
         } else {
             pk_resp_int(o, number_of(e, f));
@@ -237,7 +248,7 @@ static void write_pairs(struct pk_resp_out *o, const struct pk_effect *e, uint32
         raw_text(o, "=");
         if (f->type == BYTES) {
             write_escaped(o, bytes_of(e, f));
-        } else if (f->type == MODE || f->type == END) {
+        } else if (is_word(f->type)) {
             raw_text(o, word_of(f->type, number_of(e, f)));
         } else {
             write_decimal(o, number_of(e, f));
@@ -356,16 +367,20 @@ static bool set_number(struct pk_effect *e, const struct field *f, uint64_t v)
 
 static bool set_word(struct pk_effect *e, const struct field *f, struct pk_bytes word)
 {
+    static const unsigned counts[] = {
+        [MODE] = PK_SLOT + 1, [END] = PK_END_COUNT, [STATUS] = PK_STATUS_COUNT};
     void *at = (char *)e + f->offset;
-    unsigned count = f->type == MODE ? PK_SLOT + 1 : PK_END_COUNT;
+    unsigned count = counts[f->type];
     unsigned v = 0;
     while (v < count && !same(word, word_of(f->type, v))) {
         v++;
     }
     if (f->type == MODE) {
         *(enum pk_mode *)at = (enum pk_mode)v;
-    } else {
+    } else if (f->type == END) {
         *(enum pk_end *)at = (enum pk_end)v;
+    } else {
+        *(enum pk_status *)at = (enum pk_status)v;
     }
     return v < count;
 }
@@ -378,7 +393,7 @@ static bool set_text(struct pk_effect *e, const struct field *f, struct pk_bytes
         *(struct pk_bytes *)(void *)((char *)e + f->offset) = text;
         return true;
     }
-    if (f->type == MODE || f->type == END) {
+    if (is_word(f->type)) {
         return set_word(e, f, text);
     }
     return pk_resp_number(text, &v) && set_number(e, f, v);

@@ -14,17 +14,17 @@ struct loading {
     struct raft_io_snapshot_get inner;
     struct raft_io_snapshot_get *outer;
     raft_io_snapshot_get_cb cb;
-    struct pk_guard *guard;
+    struct pk_raft_guard *guard;
     struct loading *next;
 };
 
-struct pk_guard {
+struct pk_raft_guard {
     struct raft_io *io;
     struct raft_io original; /* the members as they were */
     struct raft *raft;
     raft_io_recv_cb receive;
-    struct pk_guard_switches off;
-    struct pk_guard_counts counts;
+    struct pk_raft_guard_switches off;
+    struct pk_raft_guard_counts counts;
     struct loading *loading;
     struct { /* what was loaded last, oldest overwritten first */
         raft_index index;
@@ -34,20 +34,20 @@ struct pk_guard {
 };
 
 /* The library keeps itself in io->data, and leaves raft->data to us. */
-static struct pk_guard *guard_of(const struct raft_io *io)
+static struct pk_raft_guard *guard_of(const struct raft_io *io)
 {
     return ((struct raft *)io->data)->data;
 }
 
 /* ---- G1, G2, G4 and G5: what comes in ---- */
 
-static bool would_crash(const struct pk_guard *g, const struct raft_message *m)
+static bool would_crash(const struct pk_raft_guard *g, const struct raft_message *m)
 {
     return m->type == RAFT_INSTALL_SNAPSHOT && !g->off.no_g1 &&
            (g->raft->legacy.snapshot_taking || g->raft->snapshot.installing);
 }
 
-static bool would_go_back(const struct pk_guard *g, const struct raft_message *m)
+static bool would_go_back(const struct pk_raft_guard *g, const struct raft_message *m)
 {
     if (m->type != RAFT_APPEND_ENTRIES || g->off.no_g2) {
         return false;
@@ -68,7 +68,7 @@ static unsigned entries_before_change(const struct raft_append_entries *a)
     return n;
 }
 
-static void cut_before_change(struct pk_guard *g, struct raft_message *m)
+static void cut_before_change(struct pk_raft_guard *g, struct raft_message *m)
 {
     if (m->type != RAFT_APPEND_ENTRIES || g->off.no_g4) {
         return;
@@ -80,7 +80,7 @@ static void cut_before_change(struct pk_guard *g, struct raft_message *m)
     }
 }
 
-static bool is_late_vote(const struct pk_guard *g, const struct raft_message *m)
+static bool is_late_vote(const struct pk_raft_guard *g, const struct raft_message *m)
 {
     return m->type == RAFT_REQUEST_VOTE_RESULT && !g->off.no_g5 &&
            raft_state(g->raft) != RAFT_CANDIDATE;
@@ -88,7 +88,7 @@ static bool is_late_vote(const struct pk_guard *g, const struct raft_message *m)
 
 static void receive_guarded(struct raft_io *io, struct raft_message *m)
 {
-    struct pk_guard *g = guard_of(io);
+    struct pk_raft_guard *g = guard_of(io);
     if (is_late_vote(g, m)) {
         g->counts.g5++;
         return;
@@ -110,14 +110,14 @@ static void receive_guarded(struct raft_io *io, struct raft_message *m)
 static int start_guarded(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
                          raft_io_recv_cb receive)
 {
-    struct pk_guard *g = guard_of(io);
+    struct pk_raft_guard *g = guard_of(io);
     g->receive = receive;
     return g->original.start(io, msecs, tick, receive_guarded);
 }
 
 /* ---- G3: the snapshots that were loaded ---- */
 
-static void drop_loading(struct pk_guard *g, struct loading *l)
+static void drop_loading(struct pk_raft_guard *g, struct loading *l)
 {
     struct loading **at = &g->loading;
     while (*at != l) {
@@ -131,7 +131,7 @@ static void loaded(struct raft_io_snapshot_get *inner, struct raft_snapshot *s,
                    int status)
 {
     struct loading *l = inner->data;
-    struct pk_guard *g = l->guard;
+    struct pk_raft_guard *g = l->guard;
     struct raft_io_snapshot_get *outer = l->outer;
     raft_io_snapshot_get_cb cb = l->cb;
     drop_loading(g, l);
@@ -146,7 +146,7 @@ static void loaded(struct raft_io_snapshot_get *inner, struct raft_snapshot *s,
 static int snapshot_get_guarded(struct raft_io *io, struct raft_io_snapshot_get *req,
                                 raft_io_snapshot_get_cb cb)
 {
-    struct pk_guard *g = guard_of(io);
+    struct pk_raft_guard *g = guard_of(io);
     struct loading *l = pk_door_resize(NULL, sizeof *l);
     *l = (struct loading){.outer = req, .cb = cb, .guard = g, .next = g->loading};
     l->inner.data = l;
@@ -160,7 +160,7 @@ static int snapshot_get_guarded(struct raft_io *io, struct raft_io_snapshot_get 
 }
 
 /* 0: a snapshot that was never loaded. */
-static raft_term term_of(const struct pk_guard *g, raft_index index)
+static raft_term term_of(const struct pk_raft_guard *g, raft_index index)
 {
     for (unsigned i = 0; i < REMEMBERED; i++) {
         if (g->loaded[i].index == index) {
@@ -172,7 +172,7 @@ static raft_term term_of(const struct pk_guard *g, raft_index index)
 
 /* ---- G3 and G6: what goes out ---- */
 
-static void mend_snapshot(struct pk_guard *g, struct raft_install_snapshot *s)
+static void mend_snapshot(struct pk_raft_guard *g, struct raft_install_snapshot *s)
 {
     raft_term term = g->off.no_g3 ? 0 : term_of(g, s->last_index);
     if (term != 0 && term != s->last_term) {
@@ -181,7 +181,7 @@ static void mend_snapshot(struct pk_guard *g, struct raft_install_snapshot *s)
     }
 }
 
-static void mend_refusal(struct pk_guard *g, struct raft_request_vote_result *v)
+static void mend_refusal(struct pk_raft_guard *g, struct raft_request_vote_result *v)
 {
     raft_term term = raft_current_term(g->raft);
     if (!g->off.no_g6 && !v->vote_granted && v->term < term) {
@@ -193,7 +193,7 @@ static void mend_refusal(struct pk_guard *g, struct raft_request_vote_result *v)
 static int send_guarded(struct raft_io *io, struct raft_io_send *req,
                         const struct raft_message *m, raft_io_send_cb cb)
 {
-    struct pk_guard *g = guard_of(io);
+    struct pk_raft_guard *g = guard_of(io);
     struct raft_message mended = *m;
     if (m->type == RAFT_INSTALL_SNAPSHOT) {
         mend_snapshot(g, &mended.install_snapshot);
@@ -207,7 +207,8 @@ static int send_guarded(struct raft_io *io, struct raft_io_send *req,
 
 /* A configuration that the library takes for uncommitted is not, when the snapshot is of
  * entries behind it. */
-static bool has_old_configuration(const struct pk_guard *g, const struct raft_snapshot *s)
+static bool has_old_configuration(const struct pk_raft_guard *g,
+                                  const struct raft_snapshot *s)
 {
     raft_index newer = g->raft->configuration_uncommitted_index;
     return !g->off.no_g7 && newer > s->configuration_index && newer <= s->index;
@@ -218,7 +219,7 @@ static int snapshot_put_guarded(struct raft_io *io, unsigned trailing,
                                 const struct raft_snapshot *snapshot,
                                 raft_io_snapshot_put_cb cb)
 {
-    struct pk_guard *g = guard_of(io);
+    struct pk_raft_guard *g = guard_of(io);
     bool received = trailing == 0;
     if (received || !has_old_configuration(g, snapshot)) {
         return g->original.snapshot_put(io, trailing, req, snapshot, cb);
@@ -238,11 +239,11 @@ static int snapshot_put_guarded(struct raft_io *io, unsigned trailing,
 
 /* ---- putting it in and taking it out ---- */
 
-struct pk_guard *pk_guard_install(struct raft_io *io, struct raft *raft,
-                                  struct pk_guard_switches off)
+struct pk_raft_guard *pk_raft_guard_install(struct raft_io *io, struct raft *raft,
+                                            struct pk_raft_guard_switches off)
 {
-    struct pk_guard *g = pk_door_resize(NULL, sizeof *g);
-    *g = (struct pk_guard){.io = io, .original = *io, .raft = raft, .off = off};
+    struct pk_raft_guard *g = pk_door_resize(NULL, sizeof *g);
+    *g = (struct pk_raft_guard){.io = io, .original = *io, .raft = raft, .off = off};
     raft->data = g;
     io->start = start_guarded;
     io->send = send_guarded;
@@ -251,12 +252,12 @@ struct pk_guard *pk_guard_install(struct raft_io *io, struct raft *raft,
     return g;
 }
 
-struct pk_guard_counts pk_guard_counts(const struct pk_guard *g)
+struct pk_raft_guard_counts pk_raft_guard_counts(const struct pk_raft_guard *g)
 {
     return g->counts;
 }
 
-void pk_guard_free(struct pk_guard *g)
+void pk_raft_guard_free(struct pk_raft_guard *g)
 {
     while (g->loading != NULL) {
         drop_loading(g, g->loading);

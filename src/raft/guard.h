@@ -43,24 +43,24 @@
 struct raft;
 struct raft_io;
 
-struct pk_guard;
+struct pk_raft_guard;
 
-struct pk_guard_switches {
+struct pk_raft_guard_switches {
     bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6, no_g7; /* zeroed: all guards on */
 };
 
 /* How often each guard had to step in. */
-struct pk_guard_counts {
+struct pk_raft_guard_counts {
     uint64_t g1, g2, g3, g4, g5, g6, g7;
 };
 
 /* Replaces members of `io`, which must outlive the guard and gets them back when it is
  * freed. Call before raft_init(), with the `raft` that will be made on it; raft->data
  * belongs to the guard from then on. */
-struct pk_guard *pk_guard_install(struct raft_io *io, struct raft *raft,
-                                  struct pk_guard_switches off);
-struct pk_guard_counts pk_guard_counts(const struct pk_guard *g);
+struct pk_raft_guard *pk_raft_guard_install(struct raft_io *io, struct raft *raft,
+                                            struct pk_raft_guard_switches off);
+struct pk_raft_guard_counts pk_raft_guard_counts(const struct pk_raft_guard *g);
 /* After raft_close has called back. */
-void pk_guard_free(struct pk_guard *g);
+void pk_raft_guard_free(struct pk_raft_guard *g);
 
 #endif

@@ -81,22 +81,6 @@ static int open_dir(const char *dir)
     return open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static bool write_all(int fd, const unsigned char *bytes, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, bytes, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        bytes += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 /* Puts a file in the place of DIR/name so that after a power cut there is either the old
  * one or the new one. False with errno set. */
 static bool replace_file(const char *dir, const char *name, const unsigned char *bytes,
@@ -107,7 +91,7 @@ static bool replace_file(const char *dir, const char *name, const unsigned char 
     int dir_fd = open_dir(dir);
     int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     int fd = dir_fd < 0 ? -1 : openat(dir_fd, fresh, flags, 0600);
-    bool done = fd >= 0 && write_all(fd, bytes, len) && fsync(fd) == 0 &&
+    bool done = fd >= 0 && pk_fd_write(fd, bytes, len) && fsync(fd) == 0 &&
                 renameat(dir_fd, fresh, dir_fd, name) == 0 && fsync(dir_fd) == 0;
     int error = errno;
     pk_fd_close(&fd);

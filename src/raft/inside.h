@@ -43,7 +43,7 @@ struct pk_replica {
     struct raft raft;
     struct raft_fsm fsm;
     struct raft_io *io;
-    struct pk_guard *guard;
+    struct pk_raft_guard *guard;
     struct pk_replica_hooks hooks;
     uint64_t origin;
 

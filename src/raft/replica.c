@@ -67,7 +67,7 @@ struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_op
     *r = (struct pk_replica){.io = io, .hooks = *hooks, .origin = o->origin};
     r->end_of_requests = &r->first_request;
     pk_state_open(r);
-    r->guard = pk_guard_install(io, &r->raft, o->guards_off);
+    r->guard = pk_raft_guard_install(io, &r->raft, o->guards_off);
     int rv = raft_init(&r->raft, io, &r->fsm, o->id, o->address);
     if (rv != 0) {
         snprintf(why, size, "%s", refusal(r, "the log can't be opened", rv));
@@ -147,7 +147,7 @@ void pk_replica_free(struct pk_replica *r)
     free_requests(r->spare_requests);
     raft_free(r->room);
     pk_state_free(r);
-    pk_guard_free(r->guard);
+    pk_raft_guard_free(r->guard);
     pk_door_resize(r, 0);
 }
 
@@ -190,9 +190,9 @@ struct pk_standing pk_replica_standing(struct pk_replica *r)
     };
 }
 
-struct pk_guard_counts pk_replica_guard_counts(const struct pk_replica *r)
+struct pk_raft_guard_counts pk_replica_guard_counts(const struct pk_replica *r)
 {
-    return pk_guard_counts(r->guard);
+    return pk_raft_guard_counts(r->guard);
 }
 
 /* ---- proposing ---- */

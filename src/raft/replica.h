@@ -51,7 +51,7 @@ struct pk_replica_options {
     uint32_t trailing;    /* entries kept behind a snapshot; 0: 8192 */
     uint32_t seed;        /* of the library's own randomness; 0: leave it alone */
     bool any_capacity;    /* the raft_io reports no disk capacity (simulator) */
-    struct pk_guard_switches guards_off;
+    struct pk_raft_guard_switches guards_off;
 };
 
 /* One command of one entry has been run. RESTORE and ADOPT are one step each, without a
@@ -113,7 +113,7 @@ struct pk_standing pk_replica_standing(struct pk_replica *r);
  * the index up to which each one's log is known to match, else 0. */
 size_t pk_replica_members(struct pk_replica *r, struct pk_member *out,
                           uint64_t *progress);
-struct pk_guard_counts pk_replica_guard_counts(const struct pk_replica *r);
+struct pk_raft_guard_counts pk_replica_guard_counts(const struct pk_replica *r);
 
 /* ---- proposing ---- */
 

@@ -69,7 +69,7 @@ struct pk_metrics {
     size_t n_series;
     uint64_t acquire_failures[PK_STATUS_COUNT];
     uint64_t renewals, renewal_failures[PK_STATUS_COUNT];
-    uint64_t fence_rejected[PK_STATUS_COUNT];
+    uint64_t fence_rejected[PK_STATUS_COUNT], fence_shadowed[PK_STATUS_COUNT];
     uint64_t leases_opened, leases_expired;
     int64_t gauges[PK_GAUGES];
     uint64_t counters[PK_COUNTERS];
@@ -188,6 +188,7 @@ static void count_reply(struct pk_metrics *m, const struct pk_effect *e)
     case PK_FENCE_GET:
         m->fence_rejected[e->status] +=
             e->status == PK_STALE || e->status == PK_UNCLAIMED;
+        m->fence_shadowed[e->would] += e->would != PK_OK;
         break;
     default:
         break;
@@ -426,6 +427,9 @@ static void write_refusals(struct page *p, const struct pk_metrics *m)
         "Fence calls refused: a higher token was there before (stale), or this one has "
         "not claimed (unclaimed).");
     by_status(p, fence, m->fence_rejected);
+    family(p, "picket_fence_shadowed_total", "counter",
+           "Fence calls let through by shadow mode, by what would have refused them.");
+    by_status(p, fence, m->fence_shadowed);
     counter(p, "picket_leases_opened_total", m->leases_opened, "Leases opened.");
     counter(p, "picket_lease_expired_total", m->leases_expired,
             "Leases that ended because they were not renewed in time.");

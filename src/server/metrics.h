@@ -62,7 +62,7 @@ struct pk_metrics_now {
     struct pk_standing standing;
     bool serving;
     struct pk_turn_counts turn;
-    struct pk_guard_counts guards;
+    struct pk_raft_guard_counts guards;
     struct pk_stats stats; /* of the machine */
     uint64_t clock_ms, last_token;
     uint64_t log_dropped;

@@ -270,6 +270,71 @@ TEST(fence__keeps_the_last_write)
     picket_close(p);
 }
 
+static void expect_state(struct picket *p, const char *r, struct picket_fence_state want)
+{
+    struct picket_fence_state got = {0};
+    CHECK(picket_fence_show(p, r, &got) == PICKET_OK);
+    CHECK_U64(got.token, want.token);
+    CHECK_U64(got.shadow, want.shadow);
+    CHECK_U64(got.shadowed, want.shadowed);
+}
+
+/* In shadow mode nobody is refused, everybody is told and counted, and the fence stays.
+ */
+TEST(fence__in_shadow_mode_counts_and_lets_through)
+{
+    begin();
+    if (!offers(guarantees()->fence, "fences")) {
+        return;
+    }
+    struct picket *p = open_client(LONG_TTL_MS);
+    struct picket *q = open_client(LONG_TTL_MS);
+    const char *r = name_of("disk");
+    struct picket_fence_state state;
+    uint64_t fence = 99;
+    char *value = NULL;
+    size_t len = 0;
+    CHECK(picket_fence_show(p, r, &state) == PICKET_NOTFOUND);
+    CHECK(picket_fence_mode(p, r, 1) == PICKET_OK);
+    CHECK(picket_fence_mode(q, r, 1) == PICKET_OK); /* again is fine */
+    expect_state(q, r, (struct picket_fence_state){.shadow = 1});
+    CHECK(picket_fence_get(p, r, 0, &value, &len, &fence) == PICKET_NOTFOUND);
+    CHECK(picket_fence_check(p, r, 5, &fence) == PICKET_OK); /* would be unclaimed */
+    CHECK_U64(fence, 0);
+    CHECK(picket_fence_set(q, r, 6, "new", 3, &fence) == PICKET_OK);
+    CHECK_U64(fence, 6);
+    CHECK(picket_fence_claim(p, r, 5, &fence) == PICKET_OK); /* the rest would be stale */
+    CHECK_U64(fence, 6);
+    CHECK(picket_fence_set(p, r, 5, "zombie", 6, &fence) == PICKET_OK);
+    CHECK_U64(fence, 6);
+    CHECK(picket_fence_get(p, r, 5, &value, &len, &fence) == PICKET_OK);
+    CHECK_STR(value, "zombie");
+    CHECK_U64(fence, 6);
+    free(value);
+    CHECK(picket_fence_check(p, r, 5, &fence) == PICKET_OK);
+    CHECK_U64(fence, 6);
+    expect_state(q, r, (struct picket_fence_state){6, 1, 3});
+    CHECK(picket_fence_mode(q, r, 0) == PICKET_OK);
+    CHECK(picket_fence_set(p, r, 5, "again", 5, &fence) == PICKET_STALE);
+    CHECK(picket_fence_check(p, r, 7, &fence) == PICKET_UNCLAIMED);
+    expect_state(p, r, (struct picket_fence_state){6, 0, 3});
+    picket_close(p);
+    picket_close(q);
+}
+
+TEST(fence__mode_wants_a_name)
+{
+    begin();
+    if (!offers(guarantees()->fence, "fences")) {
+        return;
+    }
+    struct picket *p = open_client(LONG_TTL_MS);
+    struct picket_fence_state state;
+    CHECK(picket_fence_mode(p, "", 1) == PICKET_BADARG);
+    CHECK(picket_fence_show(p, "a\nb", &state) == PICKET_BADARG);
+    picket_close(p);
+}
+
 TEST(fence__is_watched)
 {
     begin();
@@ -285,6 +350,15 @@ TEST(fence__is_watched)
     CHECK_U64(e.token, 8);
     e = expect(w, (struct expected){"fence-set", r, ""});
     CHECK_STR(e.value, "new");
+    CHECK(picket_fence_mode(p, r, 1) == PICKET_OK);
+    e = expect(w, (struct expected){"fence-mode", r, ""});
+    CHECK_U64(e.shadow, 1);
+    CHECK(picket_fence_claim(p, r, 7, NULL) == PICKET_OK);
+    e = expect(w, (struct expected){"fence-shadowed", r, ""});
+    CHECK_U64(e.token, 7);
+    CHECK(picket_fence_mode(p, r, 0) == PICKET_OK);
+    e = expect(w, (struct expected){"fence-mode", r, ""});
+    CHECK_U64(e.shadow, 0);
     picket_watch_close(w);
     picket_close(p);
 }

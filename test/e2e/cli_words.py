@@ -9,8 +9,8 @@ from holding import ok, parsed
 from tap import check, contains, equal, main, test
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-VERBS = ("run", "acquire", "extend", "release", "elect", "ls", "show", "watch", "break",
-         "fence", "serve", "dev", "cluster", "version")
+VERBS = ("run", "once", "acquire", "extend", "release", "elect", "ls", "show", "watch",
+         "break", "fence", "drill", "serve", "dev", "cluster", "version")
 TOKEN_MAX = 2**53 - 1
 
 # Words that are wrong, and a part of the one line that says so.
@@ -81,7 +81,7 @@ BAD = [
     (("break", "db"), "--reason"),
     (("break", "db", "--reason", ""), "--reason"),
     (("fence",), "missing"),
-    (("fence", "frob", "r"), "none of claim, check, put and get"),
+    (("fence", "frob", "r"), "none of claim, check, put, get"),
     (("fence", "claim", "r"), "--token"),
     (("fence", "claim", "r", "--token", "x"), "not a whole number"),
     (("fence", "claim", "", "--token", "1"), "empty"),

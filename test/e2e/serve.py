@@ -16,7 +16,8 @@ LONG_MS = 60000
 # What a monitor may rely on.
 METRICS = """picket_lock_acquire_wait_seconds picket_lock_hold_seconds
 picket_lock_lost_total picket_lock_acquire_failures_total picket_renewals_total
-picket_renewal_failures_total picket_fence_rejected_total picket_lease_expired_total
+picket_renewal_failures_total picket_fence_rejected_total picket_fence_shadowed_total
+picket_lease_expired_total
 picket_leases picket_locks_held picket_lock_waiters picket_last_token picket_leader
 picket_serving picket_term picket_commit_index picket_applied_index
 picket_leaderless_seconds_total picket_commit_seconds picket_batch_commands
@@ -273,6 +274,28 @@ def http__shows_metrics_and_health(t):
         equal(get(n1, "/no-such-page")[0], 404)
         equal(get(n1, "/metrics", "POST")[0], 405)
         equal(get(n1, "/metrics", headers={"Origin": "http://evil.example"})[0], 403)
+
+
+@test
+def shadow_mode__is_counted_by_every_node_and_outlives_the_leader(t):
+    with three(t) as cluster:
+        leader = cluster.leader()
+        with leader.connect() as c:
+            c.ask("FENCE", "MODE", "disk", "shadow")
+            equal(c.ask("FENCE", "CHECK", "disk", 2)["would"], "UNCLAIMED")
+            c.ask("FENCE", "CLAIM", "disk", 2)
+            equal(c.ask("FENCE", "SET", "disk", 1, "late")["would"], "STALE")
+            equal(c.ask("FENCE", "CHECK", "disk", 1)["would"], "STALE")
+        for node in cluster.nodes:
+            for sample in ('picket_fence_shadowed_total{reason="stale"} 2',
+                           'picket_fence_shadowed_total{reason="unclaimed"} 1',
+                           'picket_fence_rejected_total{reason="stale"} 0'):
+                wait_until(lambda n=node, s=sample: f"\n{s}\n" in get(n, "/metrics")[1])
+        leader.kill()
+        with cluster.leader().connect() as c:
+            reply = c.ask("FENCE", "SHOW", "disk")
+            equal((reply["token"], reply["shadow"], reply["shadowed"],
+                   reply["value_bytes"]), (2, 1, 1, len("late")))
 
 
 @test

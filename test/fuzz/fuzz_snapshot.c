@@ -47,11 +47,14 @@ static void live_on(struct pk_machine *m)
     struct pk_command open = {.verb = PK_LEASE_OPEN, .ttl_ms = 1000};
     struct pk_command drop = {.verb = PK_KEY_DROP, .flags = PK_KEY_ANY, .n_parts = 1};
     drop.parts[0] = (struct pk_part){.name = pk_text("a"), .mode = PK_EXCLUSIVE};
+    struct pk_command set = {
+        .verb = PK_FENCE_SET, .name = pk_text("a"), .token = 1, .value = pk_text("v")};
     struct pk_command list = {.verb = PK_LOCK_LIST, .count = PK_PAGE_MAX};
     struct pk_command leap = {.verb = PK_LEAP};
     step(m, &open);
     step(m, &list);
     step(m, &drop);
+    step(m, &set);
     for (int i = 0; i < 20 && pk_machine_next_deadline(m) <= PK_TIME_MAX; i++) {
         struct pk_command tick = {.verb = PK_TICK,
                                   .stamp_ms = pk_machine_next_deadline(m)};

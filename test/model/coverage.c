@@ -94,6 +94,7 @@ static void count_event(struct coverage *k, const struct pk_effects *out, uint32
         k->leaps += e->kind == PK_EV_LEAPT;
         k->fence_raised += e->kind == PK_EV_FENCE_RAISED;
         k->fence_set += e->kind == PK_EV_FENCE_SET;
+        k->fence_mode += e->kind == PK_EV_FENCE_MODE;
         k->rows_of_locks += e->kind == PK_ROW_LOCK;
         k->rows_of_holds += e->kind == PK_ROW_HOLD;
         k->rows_of_waits += e->kind == PK_ROW_WAIT;
@@ -149,6 +150,21 @@ static void count_key(struct coverage *k, const struct pk_command *c,
     k->show_one_request += c->verb == PK_LEASE_SHOW && good && c->target != 0;
 }
 
+static void count_fence(struct coverage *k, const struct pk_command *c,
+                        const struct pk_effect *r)
+{
+    bool good = r->status == PK_OK;
+    bool stale = r->would == PK_STALE;
+    k->shadowed_claim += c->verb == PK_FENCE_CLAIM && stale;
+    k->shadowed_set += c->verb == PK_FENCE_SET && stale;
+    k->shadowed_get += c->verb == PK_FENCE_GET && stale;
+    k->check_stale_in_shadow += c->verb == PK_FENCE_CHECK && stale;
+    k->check_unclaimed_in_shadow += r->would == PK_UNCLAIMED;
+    k->fence_mode_limit += c->verb == PK_FENCE_MODE && r->status == PK_LIMIT;
+    k->fence_shown += c->verb == PK_FENCE_SHOW && good;
+    k->fence_shown_shadowed += c->verb == PK_FENCE_SHOW && r->shadowed > 0;
+}
+
 static void count_status(struct coverage *k, const struct pk_command *c,
                          const struct pk_effect *r)
 {
@@ -187,6 +203,17 @@ static void count_status(struct coverage *k, const struct pk_command *c,
         k->renewals += c->verb == PK_LEASE_RENEW && r->status == PK_OK;
         break;
     }
+}
+
+/* Whether the fence is in shadow mode now. */
+static bool in_shadow(const struct pair *p, struct pk_bytes name)
+{
+    struct pk_command show = {.verb = PK_FENCE_SHOW, .name = name};
+    struct pk_effects out = {0};
+    pk_machine_step(p->machine, &show, &out);
+    bool shadow = out.list[0].shadow != 0;
+    pk_effects_free(&out);
+    return shadow;
 }
 
 /* A yes that changed nothing was a repeat. */
@@ -231,6 +258,13 @@ static void count_repeat(struct coverage *k, const struct pair *p,
     case PK_FENCE_SET:
         k->repeat_fence_set += !has_event(out, PK_EV_FENCE_SET);
         break;
+    case PK_FENCE_MODE: /* it is as was asked, or was asked before and is another now */
+        if (!has_event(out, PK_EV_FENCE_MODE)) {
+            bool late = in_shadow(p, c->name) != (c->flags == PK_FENCE_SHADOW);
+            k->fence_mode_again += !late;
+            k->repeat_fence_mode += late;
+        }
+        break;
     default:
         break;
     }
@@ -244,6 +278,7 @@ void coverage_count(struct coverage *k, const struct pair *p, const struct pk_co
         if (e->kind == PK_REPLY) {
             count_status(k, c, e);
             count_key(k, c, e);
+            count_fence(k, c, e);
             count_repeat(k, p, c, e);
         } else {
             count_event(k, out, i, c);

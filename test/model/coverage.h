@@ -43,6 +43,16 @@
     X(leaps)                                                                             \
     X(fence_raised)                                                                      \
     X(fence_set)                                                                         \
+    X(fence_mode)                                                                        \
+    X(fence_mode_again)                                                                  \
+    X(fence_mode_limit)                                                                  \
+    X(shadowed_claim)                                                                    \
+    X(shadowed_set)                                                                      \
+    X(shadowed_get)                                                                      \
+    X(check_stale_in_shadow)                                                             \
+    X(check_unclaimed_in_shadow)                                                         \
+    X(fence_shown)                                                                       \
+    X(fence_shown_shadowed)                                                              \
     X(stale)                                                                             \
     X(unclaimed)                                                                         \
     X(notheld)                                                                           \
@@ -77,6 +87,7 @@
     X(repeat_cancel)                                                                     \
     X(repeat_break)                                                                      \
     X(repeat_leap)                                                                       \
+    X(repeat_fence_mode)                                                                 \
     X(repeat_fence_set)                                                                  \
     X(repeat_other_verb)                                                                 \
     X(repeat_too_old)                                                                    \

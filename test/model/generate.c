@@ -121,6 +121,7 @@ static const unsigned usual_weights[PK_VERB_COUNT] = {
     [PK_LOCK_SHOW] = 15,     [PK_LOCK_LIST] = 12,     [PK_FENCE_CLAIM] = 20,
     [PK_FENCE_CHECK] = 12,   [PK_FENCE_SET] = 40,     [PK_FENCE_GET] = 20,
     [PK_KEY_TAKE] = 70,      [PK_KEY_KEEP] = 40,      [PK_KEY_DROP] = 30,
+    [PK_FENCE_MODE] = 8,     [PK_FENCE_SHOW] = 12,
 };
 
 /* Each world stresses its own mixture; a verb may be missing, so that the others get
@@ -522,6 +523,13 @@ static void fill(struct generator *g, struct generated *out)
         fill_hold(g, c);
         c->value = c->verb == PK_LOCK_VALUE ? some_value(g) : c->value;
         c->reason = pk_text(c->verb == PK_LOCK_BREAK ? "stuck" : "");
+        break;
+    case PK_FENCE_MODE:
+        c->flags = chance(g, 2, 3) ? PK_FENCE_SHADOW : 0;
+        c->name = some_name(g);
+        break;
+    case PK_FENCE_SHOW:
+        c->name = some_name(g);
         break;
     case PK_FENCE_CLAIM:
     case PK_FENCE_CHECK:

@@ -463,6 +463,8 @@ static void run_remembered(struct model *m, const struct pk_command *c,
         leap(m, c, reply);
     } else if (c->verb == PK_LOCK_BREAK) {
         end_hold(m, c, reply);
+    } else if (c->verb == PK_FENCE_MODE) {
+        model_fence_mode(m, c, reply);
     } else {
         run_lease_verb(m, c, reply);
     }
@@ -498,6 +500,7 @@ static void run(struct model *m, const struct pk_command *c, struct pk_effect *r
     case PK_FENCE_CHECK:
     case PK_FENCE_SET:
     case PK_FENCE_GET:
+    case PK_FENCE_SHOW:
         model_fence(m, c, reply);
         break;
     case PK_KEY_TAKE:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model's fences (F1 to F5). */
+/* The model's fences (F1 to F9). */
 #include "model_state.h"
 
 #include <stdlib.h>
@@ -44,6 +44,19 @@ static struct model_fence *create(struct model *m, struct pk_bytes name)
     return f;
 }
 
+/* Creates the fence if it is not there; false: a limit does not allow the command. */
+static bool find_room(struct model *m, const struct pk_command *c, struct model_fence **f,
+                      struct pk_effect *reply)
+{
+    const char *limit = limit_passed(m, c, *f);
+    if (limit != NULL) {
+        refuse_limit(reply, limit);
+    } else if (*f == NULL) {
+        *f = create(m, c->name);
+    }
+    return limit == NULL;
+}
+
 static void raise_to(struct model *m, struct model_fence *f, uint64_t token)
 {
     if (token > f->token) {
@@ -55,28 +68,58 @@ static void raise_to(struct model *m, struct model_fence *f, uint64_t token)
     }
 }
 
+/* F7: lets a lower token through, which leaves its trace and nothing else. */
+static void let_through(struct model *m, struct model_fence *f, uint64_t token,
+                        struct pk_effect *reply)
+{
+    f->shadowed++;
+    reply->would = PK_STALE;
+    struct pk_effect e = {
+        .kind = PK_EV_FENCE_SHADOWED, .name = bytes_of(f->name), .token = token};
+    pk_effects_add(&m->events, &e);
+}
+
 static void set_value(struct model *m, struct model_fence *f, const struct pk_command *c)
 {
     free(f->value.data);
     f->value = text_from(c->value);
-    f->request = c->request != 0 ? c->request : f->request;
+    if (c->token == f->token && c->request != 0) {
+        f->request = c->request;
+    }
     struct pk_effect e = {.kind = PK_EV_FENCE_SET,
                           .name = bytes_of(f->name),
-                          .token = f->token,
+                          .token = c->token,
                           .value = bytes_of(f->value)};
     pk_effects_add(&m->events, &e);
 }
 
-/* CHECK and a GET without a token: they look and change nothing (F2, F4). */
+static void check(const struct model_fence *f, const struct pk_command *c,
+                  struct pk_effect *reply)
+{
+    bool lower = f != NULL && c->token < f->token;
+    bool equal = f != NULL && c->token == f->token;
+    reply->status = equal ? PK_OK : lower ? PK_STALE : PK_UNCLAIMED;
+    if (f != NULL && f->shadow) {
+        reply->would = reply->status;
+        reply->status = PK_OK;
+    }
+}
+
+/* CHECK, SHOW and a GET without a token: they look and change nothing (F2, F4, F8, F9).
+ */
 static void look(const struct model_fence *f, const struct pk_command *c,
                  struct pk_effect *reply)
 {
     reply->token = f == NULL ? 0 : f->token;
     if (c->verb == PK_FENCE_CHECK) {
-        bool lower = f != NULL && c->token < f->token;
-        bool equal = f != NULL && c->token == f->token;
-        reply->status = equal ? PK_OK : lower ? PK_STALE : PK_UNCLAIMED;
+        check(f, c, reply);
     } else if (f == NULL) {
+        reply->status = PK_NOTFOUND;
+    } else if (c->verb == PK_FENCE_SHOW) {
+        reply->shadow = f->shadow ? 1 : 0;
+        reply->shadowed = f->shadowed;
+        reply->value_bytes = f->value.len;
+    } else if (f->token == 0) {
         reply->status = PK_NOTFOUND;
     } else {
         reply->value = bytes_of(f->value);
@@ -90,7 +133,8 @@ void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *
         look(f, c, reply);
         return;
     }
-    if (f != NULL && c->token < f->token) {
+    bool lower = f != NULL && c->token < f->token;
+    if (lower && !f->shadow) {
         reply->status = PK_STALE;
         reply->token = f->token;
         return;
@@ -101,21 +145,38 @@ void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *
         reply->token = f->token;
         return;
     }
-    const char *limit = limit_passed(m, c, f);
-    if (limit != NULL) {
-        reply->status = PK_LIMIT;
-        reply->why = pk_text(limit);
+    if (!find_room(m, c, &f, reply)) {
         return;
     }
-    if (f == NULL) {
-        f = create(m, c->name);
-    }
     raise_to(m, f, c->token);
+    if (lower) {
+        let_through(m, f, c->token, reply);
+    }
     if (c->verb == PK_FENCE_SET) {
         set_value(m, f, c);
     }
     reply->token = f->token;
     if (c->verb == PK_FENCE_GET) {
         reply->value = bytes_of(f->value);
+    }
+}
+
+void model_fence_mode(struct model *m, const struct pk_command *c,
+                      struct pk_effect *reply)
+{
+    struct model_fence *f = fence_named(m, c->name);
+    bool shadow = c->flags == PK_FENCE_SHADOW;
+    bool other = f == NULL || f->shadow != shadow;
+    if (!find_room(m, c, &f, reply)) {
+        return;
+    }
+    f->shadow = shadow;
+    reply->token = f->token;
+    if (other) {
+        struct pk_effect e = {.kind = PK_EV_FENCE_MODE,
+                              .name = bytes_of(f->name),
+                              .token = f->token,
+                              .shadow = shadow ? 1 : 0};
+        pk_effects_add(&m->events, &e);
     }
 }

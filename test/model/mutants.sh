@@ -203,11 +203,29 @@ mutant keys_are_a_set lock.c 'bool is_set = a->lease != NULL;' 'bool is_set = tr
 
 # Fences (F, P6)
 mutant fence_one_too_low fence.c \
-    'if (rule == PK_FENCING_STALE) {' \
-    'if (rule == PK_FENCING_STALE && c->token + 1 < f->token) {'
+    'if (*rule == PK_FENCING_STALE && !f->shadow) {' \
+    'if (*rule == PK_FENCING_STALE && !f->shadow && c->token + 1 < f->token) {'
 mutant raise_keeps_request fence.c '        f->request = 0;' ''
 mutant late_copy_undoes_write fence.c \
     'c->request <= f->request' 'c->request == f->request'
+mutant shadow_mode_still_refuses fence.c \
+    'if (*rule == PK_FENCING_STALE && !f->shadow) {' 'if (*rule == PK_FENCING_STALE) {'
+mutant shadow_mode_for_all fence.c \
+    'if (*rule == PK_FENCING_STALE && !f->shadow) {' 'if (false) {'
+mutant shadowed_lowers_the_fence fence.c \
+    'if (*rule == PK_FENCING_RAISE) {' 'if (*rule != PK_FENCING_HELD) {'
+mutant shadowed_not_counted fence.c '        f->shadowed++;' '        ;'
+mutant shadowed_takes_the_request fence.c \
+    'c->request != 0 && rule != PK_FENCING_STALE' 'c->request != 0'
+mutant shadowed_answer_says_nothing fence.c \
+    '.would = rule == PK_FENCING_STALE ? PK_STALE : PK_OK};' '.would = PK_OK};'
+mutant unclaimed_can_be_read fence.c \
+    'if (anybody && token_of(f) == 0) {' 'if (anybody && f == NULL) {'
+mutant check_refuses_in_shadow_mode fence.c \
+    'pk_reply(m, c, shadow ? PK_OK : s);' 'pk_reply(m, c, s);'
+mutant mode_begins_a_new_count fence.c \
+    '        f->shadow = shadow;' '        f->shadow = shadow; f->shadowed = 0;'
+mutant late_mode_switches_back machine.c ' || v == PK_FENCE_MODE;' ';'
 
 # Limits (P10)
 mutant waits_not_counted lock.c \
@@ -224,6 +242,10 @@ mutant snapshot_loses_place snapshot.c \
 mutant show_of_one_shows_all lease.c 'if (c->target != 0) {' 'if (false) {'
 mutant snapshot_loses_keyed snapshot.c \
     'pk_write_byte(w, l->keyed);' 'pk_write_byte(w, 0);'
+mutant snapshot_loses_the_mode snapshot.c \
+    'pk_write_byte(w, f->shadow);' 'pk_write_byte(w, 0);'
+mutant snapshot_loses_shadowed snapshot.c \
+    'pk_write_uint(w, f->shadowed);' 'pk_write_uint(w, 0);'
 mutant snapshot_loses_forgotten snapshot.c \
     'pk_write_uint(w, l->forgotten);' 'pk_write_uint(w, 0);'
 mutant restored_closing_has_new_id snapshot.c \

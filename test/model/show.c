@@ -93,6 +93,12 @@ void show_effect(FILE *to, const struct pk_effect *e)
     show_u64(to, "part", e->part);
     show_u64(to, "parts", e->parts);
     show_u64(to, "place", e->place);
+    show_u64(to, "shadow", e->shadow);
+    show_u64(to, "shadowed", e->shadowed);
+    show_u64(to, "value_bytes", e->value_bytes);
+    if (e->would != PK_OK) {
+        fprintf(to, " would=%s", pk_status_name(e->would));
+    }
     show_u64(to, "holders", e->holders);
     show_u64(to, "waiters", e->waiters);
     show_u64(to, "lease", e->lease);
@@ -185,9 +191,13 @@ const char *effect_difference(const struct pk_effect *a, const struct pk_effect 
     SAME(place)
     SAME(holders)
     SAME(waiters)
+    SAME(shadow)
+    SAME(value_bytes)
+    SAME(would)
     SAME(lease)
     SAME(request)
     SAME(token)
+    SAME(shadowed)
     SAME(left_ms)
     SAME(closed_ms)
     SAME(since_ms)

@@ -151,7 +151,8 @@ static void fill_request(struct player *p, const struct script_line *line,
 {
     struct player_client *who = &p->clients[p->speaker];
     bool shared = c->verb == PK_LEASE_OPEN || c->verb == PK_LOCK_BREAK ||
-                  c->verb == PK_CONFIGURE || c->verb == PK_LEAP;
+                  c->verb == PK_CONFIGURE || c->verb == PK_LEAP ||
+                  c->verb == PK_FENCE_MODE;
     if (line->given & PK_F_REQUEST) {
         if (!shared && c->request >= who->next_request && c->request < UINT64_MAX) {
             who->next_request = c->request + 1;

@@ -10,6 +10,8 @@ enum {
     SHOW_LEFT = 1 << 2,
     SHOW_SLOTS = 1 << 3,
     SHOW_HOLDERS = 1 << 4, /* without waiters: what a reply about keys counts */
+    SHOW_SHADOW = 1 << 5,
+    SHOW_SHADOWED = 1 << 6, /* and the length of the value */
 };
 
 void print_lease(struct text *t, const struct lease_names *names, uint64_t lease)
@@ -72,6 +74,12 @@ static void add_fields(struct text *t, const struct pk_effect *e, unsigned show)
     }
     add_number(t, "slots", e->slots, show & SHOW_SLOTS);
     add_number(t, "token", e->token, false);
+    if (e->would != PK_OK) {
+        text_addf(t, " would=%s", pk_status_name(e->would));
+    }
+    add_number(t, "shadow", e->shadow, show & SHOW_SHADOW);
+    add_number(t, "shadowed", e->shadowed, show & SHOW_SHADOWED);
+    add_number(t, "value-bytes", e->value_bytes, show & SHOW_SHADOWED);
     add_number(t, "place", e->place, false);
     if (e->end != PK_END_NONE) {
         text_addf(t, " %s", pk_end_name(e->end));
@@ -122,6 +130,8 @@ static void print_reply(struct text *t, const struct pk_effect *e,
         e->status == PK_OK && (c->verb == PK_LOCK_SHOW || c->verb == PK_LEASE_SHOW);
     unsigned show = blocked || shown ? SHOW_COUNTS : 0;
     show |= e->status == PK_OK && c->verb == PK_KEY_DROP ? SHOW_HOLDERS : 0;
+    show |=
+        e->status == PK_OK && c->verb == PK_FENCE_SHOW ? SHOW_SHADOW | SHOW_SHADOWED : 0;
     add_fields(t, e, e->status == PK_MISMATCH ? SHOW_SLOTS : show);
 }
 
@@ -151,6 +161,9 @@ void print_effect(struct text *t, const struct pk_effect *e, const struct pk_com
     }
     if (e->kind == PK_EV_LEASE_OPENED && has_name(names, e->lease)) {
         text_addf(t, " lease=%" PRIu64, e->lease);
+    }
+    if (e->kind == PK_EV_FENCE_MODE) {
+        show |= SHOW_SHADOW;
     }
     if (row && e->kind != PK_ROW_LOCK) {
         show |= SHOW_SINCE;

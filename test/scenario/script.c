@@ -411,6 +411,12 @@ static bool read_argument(struct parser *p)
         line->command.name = word;
         return true;
     }
+    if (line->command.verb == PK_FENCE_MODE && !(line->given & PK_F_FLAGS) &&
+        (is(word, "shadow") || is(word, "enforce"))) {
+        line->given |= PK_F_FLAGS;
+        line->command.flags = is(word, "shadow") ? PK_FENCE_SHADOW : 0;
+        return true;
+    }
     return wrong(p, "unknown word", word);
 }
 
@@ -440,6 +446,7 @@ static const struct verb_word {
     {"take", PK_KEY_TAKE},
     {"keep", PK_KEY_KEEP},
     {"drop", PK_KEY_DROP},
+    {"mode", PK_FENCE_MODE},
 };
 
 static const struct action_word {
@@ -510,6 +517,20 @@ static bool needs_name(const struct script_line *line)
            !(fields & PK_F_PREFIX) && !(line->given & PK_F_NAME);
 }
 
+/* `show` is of a lock, unless the next word says lease or fence. */
+static bool read_what_is_shown(struct parser *p)
+{
+    bool plain = !p->ended && !p->word.quoted && p->word.key.len == 0;
+    if (plain && is(p->word.value, "lease")) {
+        p->line->command.verb = PK_LEASE_SHOW;
+    } else if (plain && is(p->word.value, "fence")) {
+        p->line->command.verb = PK_FENCE_SHOW;
+    } else {
+        return true;
+    }
+    return next_word(p);
+}
+
 static bool read_line(struct parser *p)
 {
     if (!next_word(p) || !read_time(p)) {
@@ -524,12 +545,8 @@ static bool read_line(struct parser *p)
     if (!read_action(p) || !next_word(p)) {
         return false;
     }
-    if (p->line->command.verb == PK_LOCK_SHOW && is(p->word.value, "lease") &&
-        !p->word.quoted && p->word.key.len == 0) {
-        p->line->command.verb = PK_LEASE_SHOW;
-        if (!next_word(p)) {
-            return false;
-        }
+    if (p->line->command.verb == PK_LOCK_SHOW && !read_what_is_shown(p)) {
+        return false;
     }
     while (!p->ended) {
         if (p->line->action != SCRIPT_COMMAND) {
@@ -540,7 +557,11 @@ static bool read_line(struct parser *p)
             return false;
         }
     }
-    return !needs_name(p->line) || wrong(p, "here a name must stand", pk_bytes("", 0));
+    if (needs_name(p->line)) {
+        return wrong(p, "here a name must stand", pk_bytes("", 0));
+    }
+    bool has_mode = p->line->command.verb != PK_FENCE_MODE || p->line->given & PK_F_FLAGS;
+    return has_mode || wrong(p, "here shadow or enforce must stand", pk_bytes("", 0));
 }
 
 /* ---- the file ---- */

@@ -208,8 +208,8 @@ mutant restore_does_not_leap "$seeds --only restore" src/core/machine.c \
 mutant lease_ids_again_after_a_restore "$seeds --only restore" src/core/machine.c \
     'm->next_lease = m->next_lease > m->last_token ? m->next_lease : m->last_token;' ''
 mutant fence_lets_the_last_one_pass "$seeds" src/core/fence.c \
-    'if (rule == PK_FENCING_STALE) {' \
-    'if (rule == PK_FENCING_STALE && c->token + 1 < f->token) {'
+    'if (*rule == PK_FENCING_STALE && !f->shadow) {' \
+    'if (*rule == PK_FENCING_STALE && !f->shadow && c->token + 1 < f->token) {'
 mutant restored_state_differs "$seeds" src/core/snapshot.c \
     'c->since_ms = since;' 'c->since_ms = since + 1;'
 mutant restored_state_differs_marks_ignored "$seeds" src/core/snapshot.c \

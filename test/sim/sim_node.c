@@ -400,7 +400,7 @@ void sim_node_start(struct sim_node *n, const struct pk_member *members, size_t 
 
 void sim_node_crash(struct sim_node *n)
 {
-    struct pk_guard_counts g = pk_replica_guard_counts(n->replica);
+    struct pk_raft_guard_counts g = pk_replica_guard_counts(n->replica);
     n->shared->guards.g1 += g.g1;
     n->shared->guards.g2 += g.g2;
     n->shared->guards.g3 += g.g3;

@@ -24,7 +24,7 @@ struct sim_shared {
     struct sim_net *net;
     struct sim_check *check;
     struct sim_io_counts *io_counts;
-    struct pk_guard_counts guards; /* of all lives that are over */
+    struct pk_raft_guard_counts guards; /* of all lives that are over */
     uint32_t election_ms;
     uint32_t threshold, trailing; /* of snapshots; 0: the product's */
     uint32_t digest_every, in_flight, batch_bytes;

@@ -53,7 +53,7 @@ struct sim_totals {
     uint64_t messages, messages_lost, messages_stalled;
     struct sim_sights sights;
     struct sim_io_counts io;
-    struct pk_guard_counts guards;
+    struct pk_raft_guard_counts guards;
 };
 
 enum sim_choice { SIM_DRAWN, SIM_ALWAYS, SIM_NEVER };

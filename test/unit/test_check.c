@@ -235,6 +235,22 @@ TEST(check__sees_broken_counts)
     BROKEN(m->clock, m->clock + 500, "I4: something is overdue");
 }
 
+TEST(check__sees_broken_fences)
+{
+    build();
+    static const char used[] = "I11: a fence that nobody has claimed was used";
+    struct pk_fence *f = PK_OWNER(pk_tree_first(&m->fences), struct pk_fence, node);
+    BROKEN(f->name[0], 'z', "I9: fences out of order");
+    BROKEN(f->token, PK_TOKEN_MAX + 1, "F5: a fence above all tokens");
+    f->token = 0; /* sound, as long as it is bare */
+    BROKEN(f->request, 1, used);
+    BROKEN(f->shadowed, 1, used);
+    f->value = pk_blob_new(m, pk_text("v"));
+    expect(used);
+    f->token = 1;
+    CHECK(pk_machine_check(m) == NULL);
+}
+
 TEST(check__sees_broken_trees)
 {
     build();
@@ -243,10 +259,6 @@ TEST(check__sees_broken_trees)
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
         BROKEN(trees[i]->root->up, trees[i]->root->up ^ 3, "I9: a tree of the machine");
     }
-    struct pk_fence *f = PK_OWNER(pk_tree_first(&m->fences), struct pk_fence, node);
-    BROKEN(f->name[0], 'z', "I9: fences out of order");
-    BROKEN(f->token, 0, "F5: a fence without a token");
-    BROKEN(f->token, PK_TOKEN_MAX + 1, "F5: a fence without a token");
     struct pk_timer stray = {.kind = PK_TIMER_LOCK, .id = 99, .owner = m};
     pk_timer_arm(m, &stray, m->clock + 1);
     expect("I4: timers without an owner");

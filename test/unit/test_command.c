@@ -191,6 +191,14 @@ TEST(command__keys_are_exclusive_and_their_flags_known)
     check_bad(&adds);
 }
 
+TEST(command__a_mode_is_shadow_or_none)
+{
+    BOUND(PK_FENCE_MODE, flags, PK_FENCE_SHADOW, PK_FENCE_SHADOW + 1);
+    BOUND(PK_FENCE_MODE, flags, 0, UINT64_C(1) << 63);
+    BOUND(PK_FENCE_MODE, name, of_length(PK_NAME_MAX), of_length(PK_NAME_MAX + 1));
+    BOUND(PK_FENCE_SHOW, name, of_length(1), of_length(0));
+}
+
 TEST(command__a_show_may_name_a_request_and_a_cancel_must)
 {
     BOUND(PK_LOCK_CANCEL, target, 1, 0);
@@ -266,6 +274,8 @@ TEST(command__verbs_keep_their_numbers)
     CHECK_U64(PK_KEY_TAKE, 18);
     CHECK_U64(PK_KEY_KEEP, 19);
     CHECK_U64(PK_KEY_DROP, 20);
+    CHECK_U64(PK_FENCE_MODE, 21);
+    CHECK_U64(PK_FENCE_SHOW, 22);
 }
 
 /* The flags stand between the other integers and the strings, as command.h says. */

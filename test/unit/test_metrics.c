@@ -200,6 +200,33 @@ TEST(metrics__counts_renewals_and_fences)
     end();
 }
 
+/* What shadow mode lets through is counted apart, and is no refusal. */
+TEST(metrics__counts_what_shadow_mode_lets_through)
+{
+    begin(NULL, 0);
+    struct pk_command fence = {
+        .verb = PK_FENCE_MODE, .name = pk_text("r"), .flags = PK_FENCE_SHADOW};
+    step(fence, 1);
+    fence = (struct pk_command){.verb = PK_FENCE_CHECK, .name = pk_text("r"), .token = 5};
+    step(fence, 2); /* would be unclaimed */
+    fence.verb = PK_FENCE_CLAIM;
+    step(fence, 3);
+    step(fence, 4);
+    fence.token = 4;
+    static const enum pk_verb verbs[] = {PK_FENCE_CLAIM, PK_FENCE_SET, PK_FENCE_GET,
+                                         PK_FENCE_CHECK};
+    for (uint64_t i = 0; i < 4; i++) {
+        fence.verb = verbs[i];
+        step(fence, 5 + i); /* would be stale */
+    }
+    render(metrics);
+    CHECK_SAMPLE("picket_fence_shadowed_total{reason=\"stale\"}", "4");
+    CHECK_SAMPLE("picket_fence_shadowed_total{reason=\"unclaimed\"}", "1");
+    CHECK_SAMPLE("picket_fence_rejected_total{reason=\"stale\"}", "0");
+    CHECK_SAMPLE("picket_fence_rejected_total{reason=\"unclaimed\"}", "0");
+    end();
+}
+
 /* Keys are locks, whatever dialect they come in. */
 TEST(metrics__counts_keys_like_locks)
 {

@@ -109,6 +109,7 @@ static struct pk_command some_command(enum pk_verb verb)
     NUMBER(PK_F_MAX_HOLD, max_hold_ms, PK_HOLD_MAX_MS);
     NUMBER(PK_F_LOCK_DELAY, lock_delay_ms, PK_DELAY_MAX_MS);
     NUMBER(PK_F_COUNT, count, PK_PAGE_MAX);
+    NUMBER(PK_F_FLAGS, flags, PK_FENCE_SHADOW);
 #undef NUMBER
     c.name = mask & PK_F_NAME ? some_text(printable, PRINTABLE, 12) : c.name;
     c.label = mask & PK_F_LABEL ? some_text(printable, PRINTABLE, 12) : c.label;
@@ -167,7 +168,7 @@ TEST(proto__a_command_survives_the_way_over_the_wire)
         }
         verbs += valid > 0 ? 1 : 0;
     }
-    CHECK_U64(verbs, 15);
+    CHECK_U64(verbs, 17);
     pk_resp_free(&o);
 }
 
@@ -200,6 +201,11 @@ TEST(proto__words_become_the_fields_they_name)
     CHECK(pk_bytes_equal(c.name, pk_text("jobs/")));
     CHECK(pk_bytes_equal(c.cursor, pk_text("jobs/7")));
     CHECK_U64(command_typed("LEASE SHOW 4 TARGET 8").target, 8);
+    c = command_typed("fence mode disk Shadow REQUEST 4");
+    CHECK(c.verb == PK_FENCE_MODE && c.flags == PK_FENCE_SHADOW && c.request == 4);
+    CHECK(pk_bytes_equal(c.name, pk_text("disk")));
+    CHECK_U64(command_typed("FENCE MODE disk ENFORCE").flags, 0);
+    CHECK(command_typed("FENCE SHOW disk").verb == PK_FENCE_SHOW);
 }
 
 TEST(proto__what_is_not_said_has_its_default)
@@ -245,6 +251,8 @@ TEST(proto__wrong_words_are_told_how_they_are_right)
          "LOCK SHOW has COUNT twice: LOCK SHOW name [COUNT n]"},
         {"FENCE GET a T\xc3\xb6ken 1",
          "FENCE GET has no option T??ken: FENCE GET resource [TOKEN token]"},
+        {"FENCE MODE a", "FENCE MODE wants a resource and a mode: "
+                         "FENCE MODE resource shadow|enforce [REQUEST id]"},
         {"LEASE RENEW", "LEASE RENEW wants a lease: "
                         "LEASE RENEW lease [lease ...] [TTL ms]"},
         {"LEASE RENEW 1 x", "LEASE RENEW has no option x: "
@@ -287,6 +295,7 @@ TEST(proto__values_out_of_bounds_are_bad_arguments)
         {"LOCK ACQUIRE 1 a WAIT soon",
          "the wait must be a number of milliseconds, or forever"},
         {"LOCK ACQUIRE 1 a MODE none", "the mode must be exclusive, shared or slot"},
+        {"FENCE MODE a shared", "the mode must be shadow or enforce"},
         {"LOCK ACQUIRE 1 a MODE slot",
          "slots must be 1 to 1000000, and only for a semaphore"},
         {"LOCK ACQUIRE 1 a SLOTS 4294967297",
@@ -388,16 +397,16 @@ TEST(proto__every_usage_line_fits_its_command)
         char noun[16], verb[16];
         CHECK(sscanf(line, "%15s %15s", noun, verb) == 2);
         snprintf(wrong, sizeof wrong,
-                 "%s %s 1 1 1 1 "
+                 "%s %s 1 %s 1 1 "
                  "OPTION_OF_MORE_THAN_THIRTY_TWO_LETTERS 1",
-                 noun, verb);
+                 noun, verb, strcmp(verb, "MODE") == 0 ? "shadow" : "1");
         CHECK(typed(wrong, &c, &why) == PK_PROTO_WRONG);
         size_t tail = strlen(why) - strlen(line);
         CHECK_STR(why + tail, line);
         struct pk_bytes first = pk_text(noun);
         CHECK(strstr(pk_proto_usage(&first, 1), verb) != NULL);
     }
-    CHECK_U64(i, 20);
+    CHECK_U64(i, 22);
 }
 
 TEST(proto__a_wrong_request_is_answered_as_such)

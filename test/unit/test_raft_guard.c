@@ -9,7 +9,7 @@
 static struct {
     struct raft raft;
     struct raft_io io;
-    struct pk_guard *guard;
+    struct pk_raft_guard *guard;
     /* What came through to the library, or to the raft_io. */
     unsigned received;
     struct raft_message message;
@@ -86,7 +86,7 @@ static void library_gets(struct raft_io_snapshot_get *req, struct raft_snapshot 
     w.got_status = status;
 }
 
-static void guard(struct pk_guard_switches off)
+static void guard(struct pk_raft_guard_switches off)
 {
     memset(&w, 0, sizeof w);
     w.io = (struct raft_io){.version = 1,
@@ -95,13 +95,13 @@ static void guard(struct pk_guard_switches off)
                             .snapshot_get = io_snapshot_get,
                             .snapshot_put = io_snapshot_put,
                             .data = &w.raft}; /* which raft_init does */
-    w.guard = pk_guard_install(&w.io, &w.raft, off);
+    w.guard = pk_raft_guard_install(&w.io, &w.raft, off);
     CHECK_U64(w.io.start(&w.io, 30, library_ticks, library_receives), 0);
 }
 
 static void finish(void)
 {
-    pk_guard_free(w.guard);
+    pk_raft_guard_free(w.guard);
     CHECK(w.io.start == io_start && w.io.send == io_send);
     CHECK(w.io.snapshot_get == io_snapshot_get);
 }
@@ -126,29 +126,29 @@ static void free_snapshot(struct raft_message *m)
 
 TEST(raft_guard__g1_drops_a_snapshot_while_one_is_written)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     w.raft.legacy.snapshot_taking = true;
     struct raft_message m = install_snapshot();
     w.receive(&w.io, &m); /* the leak checker sees whether its memory was freed */
     CHECK_U64(w.received, 0);
-    CHECK_U64(pk_guard_counts(w.guard).g1, 1);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g1, 1);
     finish();
 }
 
 TEST(raft_guard__g1_lets_a_snapshot_in_at_other_times)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     struct raft_message m = install_snapshot();
     w.receive(&w.io, &m);
     CHECK_U64(w.received, 1);
-    CHECK_U64(pk_guard_counts(w.guard).g1, 0);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g1, 0);
     free_snapshot(&m);
     finish();
 }
 
 TEST(raft_guard__g1_stops_nothing_else)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     w.raft.legacy.snapshot_taking = true;
     struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
     w.receive(&w.io, &m);
@@ -158,7 +158,7 @@ TEST(raft_guard__g1_stops_nothing_else)
 
 TEST(raft_guard__g1_can_be_switched_off)
 {
-    guard((struct pk_guard_switches){.no_g1 = true});
+    guard((struct pk_raft_guard_switches){.no_g1 = true});
     w.raft.legacy.snapshot_taking = true;
     struct raft_message m = install_snapshot();
     w.receive(&w.io, &m);
@@ -186,28 +186,28 @@ static uint64_t commit_after(raft_index prev, unsigned n, raft_index leader_comm
 
 TEST(raft_guard__g2_keeps_the_commit_index_from_going_back)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     CHECK_U64(commit_after(90, 5, 120), 100);
     CHECK_U64(commit_after(0, 0, 101), 100);
-    CHECK_U64(pk_guard_counts(w.guard).g2, 2);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g2, 2);
     CHECK_U64(w.received, 2);
     finish();
 }
 
 TEST(raft_guard__g2_leaves_sound_messages_alone)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     CHECK_U64(commit_after(95, 5, 120), 120); /* ends where we have committed */
     CHECK_U64(commit_after(100, 7, 120), 120);
     CHECK_U64(commit_after(90, 5, 100), 100);
     CHECK_U64(commit_after(90, 5, 80), 80);
-    CHECK_U64(pk_guard_counts(w.guard).g2, 0);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g2, 0);
     finish();
 }
 
 TEST(raft_guard__g2_can_be_switched_off)
 {
-    guard((struct pk_guard_switches){.no_g2 = true});
+    guard((struct pk_raft_guard_switches){.no_g2 = true});
     CHECK_U64(commit_after(90, 5, 120), 120);
     finish();
 }
@@ -239,20 +239,20 @@ static uint64_t term_after(raft_index index, raft_term term)
 
 TEST(raft_guard__g3_sends_a_snapshot_with_its_own_term)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     load_snapshot(50, 3);
     load_snapshot(80, 4);
     CHECK_U64(term_after(80, 3), 4);
-    CHECK_U64(pk_guard_counts(w.guard).g3, 1);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g3, 1);
     CHECK_U64(term_after(50, 3), 3);
     CHECK_U64(term_after(70, 3), 3); /* never loaded: nothing is known of it */
-    CHECK_U64(pk_guard_counts(w.guard).g3, 1);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g3, 1);
     finish();
 }
 
 TEST(raft_guard__g3_remembers_the_last_ones)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     for (raft_index i = 1; i <= 40; i++) {
         load_snapshot(i * 10, i);
     }
@@ -264,7 +264,7 @@ TEST(raft_guard__g3_remembers_the_last_ones)
 
 TEST(raft_guard__g3_can_be_switched_off)
 {
-    guard((struct pk_guard_switches){.no_g3 = true});
+    guard((struct pk_raft_guard_switches){.no_g3 = true});
     load_snapshot(80, 4);
     CHECK_U64(term_after(80, 3), 3);
     finish();
@@ -274,7 +274,7 @@ TEST(raft_guard__g3_can_be_switched_off)
  * nothing behind, nor does one that never ends. */
 TEST(raft_guard__g3_survives_loads_that_fail)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     struct raft_io_snapshot_get req = {0};
     CHECK_U64(w.io.snapshot_get(&w.io, &req, library_gets), 0);
     w.get_cb(w.get, NULL, RAFT_IOERR);
@@ -289,7 +289,7 @@ TEST(raft_guard__g3_survives_loads_that_fail)
 /* Other messages go out as they are. */
 TEST(raft_guard__g3_sends_the_rest_untouched)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     load_snapshot(80, 4);
     struct raft_message m = {.type = RAFT_TIMEOUT_NOW,
                              .timeout_now = {.term = 3, .last_log_index = 80}};
@@ -317,30 +317,30 @@ static unsigned entries_after(const char *types)
 
 TEST(raft_guard__g4_cuts_a_message_before_a_configuration)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     CHECK_U64(entries_after(".c"), 1);
     CHECK_U64(entries_after("...c.c."), 3);
     CHECK_U64(entries_after("cc"), 1); /* as the first it does no harm */
     CHECK_U64(entries_after("c..c"), 3);
-    CHECK_U64(pk_guard_counts(w.guard).g4, 4);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g4, 4);
     CHECK_U64(w.received, 4);
     finish();
 }
 
 TEST(raft_guard__g4_leaves_sound_messages_alone)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     CHECK_U64(entries_after(""), 0);
     CHECK_U64(entries_after("c"), 1);
     CHECK_U64(entries_after("c...."), 5);
     CHECK_U64(entries_after("....."), 5);
-    CHECK_U64(pk_guard_counts(w.guard).g4, 0);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g4, 0);
     finish();
 }
 
 TEST(raft_guard__g4_can_be_switched_off)
 {
-    guard((struct pk_guard_switches){.no_g4 = true});
+    guard((struct pk_raft_guard_switches){.no_g4 = true});
     CHECK_U64(entries_after(".c"), 2);
     finish();
 }
@@ -350,20 +350,20 @@ TEST(raft_guard__g4_can_be_switched_off)
 TEST(raft_guard__g5_drops_votes_after_the_election)
 {
     const unsigned short states[] = {RAFT_FOLLOWER, RAFT_LEADER, RAFT_UNAVAILABLE};
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     struct raft_message m = {.type = RAFT_REQUEST_VOTE_RESULT};
     for (unsigned i = 0; i < 3; i++) {
         w.raft.state = states[i];
         w.receive(&w.io, &m);
         CHECK_U64(w.received, 0);
-        CHECK_U64(pk_guard_counts(w.guard).g5, i + 1);
+        CHECK_U64(pk_raft_guard_counts(w.guard).g5, i + 1);
     }
     finish();
 }
 
 TEST(raft_guard__g5_leaves_the_rest_alone)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     struct raft_message vote = {.type = RAFT_REQUEST_VOTE_RESULT};
     w.raft.state = RAFT_CANDIDATE;
     w.receive(&w.io, &vote);
@@ -372,13 +372,13 @@ TEST(raft_guard__g5_leaves_the_rest_alone)
     w.raft.state = RAFT_FOLLOWER;
     w.receive(&w.io, &request);
     CHECK_U64(w.received, 2);
-    CHECK_U64(pk_guard_counts(w.guard).g5, 0);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g5, 0);
     finish();
 }
 
 TEST(raft_guard__g5_can_be_switched_off)
 {
-    guard((struct pk_guard_switches){.no_g5 = true});
+    guard((struct pk_raft_guard_switches){.no_g5 = true});
     struct raft_message m = {.type = RAFT_REQUEST_VOTE_RESULT};
     w.raft.state = RAFT_FOLLOWER;
     w.receive(&w.io, &m);
@@ -404,25 +404,25 @@ static raft_term term_sent(raft_term term, bool granted)
 
 TEST(raft_guard__g6_tells_who_is_refused_the_term)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     CHECK_U64(term_sent(3, false), 4);
-    CHECK_U64(pk_guard_counts(w.guard).g6, 1);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g6, 1);
     finish();
 }
 
 TEST(raft_guard__g6_leaves_other_answers_alone)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     CHECK_U64(term_sent(5, false), 5);
     CHECK_U64(term_sent(4, false), 4);
     CHECK_U64(term_sent(5, true), 5);
-    CHECK_U64(pk_guard_counts(w.guard).g6, 0);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g6, 0);
     finish();
 }
 
 TEST(raft_guard__g6_can_be_switched_off)
 {
-    guard((struct pk_guard_switches){.no_g6 = true});
+    guard((struct pk_raft_guard_switches){.no_g6 = true});
     CHECK_U64(term_sent(3, false), 3);
     finish();
 }
@@ -445,20 +445,20 @@ static void put_snapshot(raft_index newer, unsigned trailing)
 
 TEST(raft_guard__g7_writes_a_snapshot_with_its_own_configuration)
 {
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     put_snapshot(35, 16);
     CHECK_U64(w.put_index, 35);
     CHECK_U64(w.put_members, 2);
     put_snapshot(32, 16);
     CHECK_U64(w.put_index, 32);
-    CHECK_U64(pk_guard_counts(w.guard).g7, 2);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g7, 2);
     finish();
 }
 
 TEST(raft_guard__g7_leaves_sound_snapshots_alone)
 {
     const raft_index newer[] = {0, 1, 36};
-    guard((struct pk_guard_switches){0});
+    guard((struct pk_raft_guard_switches){0});
     for (unsigned i = 0; i < 3; i++) {
         put_snapshot(newer[i], 16);
         CHECK_U64(w.put_index, 1);
@@ -466,13 +466,13 @@ TEST(raft_guard__g7_leaves_sound_snapshots_alone)
     }
     put_snapshot(32, 0); /* one that was received */
     CHECK_U64(w.put_index, 1);
-    CHECK_U64(pk_guard_counts(w.guard).g7, 0);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g7, 0);
     finish();
 }
 
 TEST(raft_guard__g7_can_be_switched_off)
 {
-    guard((struct pk_guard_switches){.no_g7 = true});
+    guard((struct pk_raft_guard_switches){.no_g7 = true});
     put_snapshot(32, 16);
     CHECK_U64(w.put_index, 1);
     finish();

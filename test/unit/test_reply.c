@@ -26,6 +26,10 @@ static const char *difference(const struct pk_effect *a, const struct pk_effect 
     NUMBER(place)
     NUMBER(holders)
     NUMBER(waiters)
+    NUMBER(would)
+    NUMBER(shadow)
+    NUMBER(shadowed)
+    NUMBER(value_bytes)
     NUMBER(lease)
     NUMBER(request)
     NUMBER(token)
@@ -54,6 +58,10 @@ static struct pk_effect some_effect(enum pk_effect_kind kind)
     e.place = (uint32_t)some_number(UINT32_MAX);
     e.holders = (uint32_t)some_number(UINT32_MAX);
     e.waiters = (uint32_t)some_number(UINT32_MAX);
+    e.would = (enum pk_status)below(PK_STATUS_COUNT);
+    e.shadow = (uint32_t)below(2);
+    e.shadowed = some_number(UINT64_MAX);
+    e.value_bytes = (uint32_t)some_number(UINT32_MAX);
     e.lease = some_number(UINT64_MAX);
     e.request = some_number(UINT64_MAX);
     e.token = some_number(UINT64_MAX);
@@ -205,6 +213,23 @@ TEST(reply__rows_are_maps_that_begin_with_their_kind)
     CHECK_STR(written(&o), "%3\r\n$6\r\nstatus\r\n$6\r\nQUEUED\r\n$5\r\nplace\r\n:1\r\n"
                            "$4\r\nrows\r\n*1\r\n%3\r\n$4\r\nkind\r\n$4\r\nhold\r\n"
                            "$4\r\nmode\r\n$6\r\nshared\r\n$5\r\ntoken\r\n:4\r\n");
+    pk_resp_free(&o);
+}
+
+TEST(reply__what_shadow_mode_lets_through_says_what_it_would_have_been)
+{
+    struct pk_effect list[] = {
+        {.kind = PK_REPLY, .status = PK_OK, .token = 2, .would = PK_STALE}};
+    struct pk_resp_out o = {.resp3 = true};
+    write_list(&o, list, 1);
+    CHECK_STR(written(&o), "%3\r\n$6\r\nstatus\r\n$2\r\nOK\r\n$5\r\ntoken\r\n:2\r\n"
+                           "$5\r\nwould\r\n$5\r\nSTALE\r\n");
+    list[0] = (struct pk_effect){
+        .kind = PK_REPLY, .token = 2, .shadow = 1, .shadowed = 3, .value_bytes = 6};
+    write_list(&o, list, 1);
+    CHECK_STR(written(&o), "%5\r\n$6\r\nstatus\r\n$2\r\nOK\r\n$5\r\ntoken\r\n:2\r\n"
+                           "$6\r\nshadow\r\n:1\r\n$8\r\nshadowed\r\n:3\r\n"
+                           "$11\r\nvalue_bytes\r\n:6\r\n");
     pk_resp_free(&o);
 }
 
@@ -366,6 +391,7 @@ TEST(reply__what_can_not_be_is_broken)
         "%2\r\n+status\r\n+OK\r\n+mode\r\n:1\r\n",
         "%2\r\n+status\r\n+OK\r\n+mode\r\n+odd\r\n",
         "%2\r\n+status\r\n+OK\r\n+end\r\n+odd\r\n",
+        "%2\r\n+status\r\n+OK\r\n+would\r\n+odd\r\n",
         "%2\r\n+status\r\n+OK\r\n+name\r\n:1\r\n",
         "%2\r\n+status\r\n+OK\r\n:1\r\n:1\r\n",
         "%2\r\n+status\r\n+OK\r\n+rows\r\n:1\r\n",

@@ -108,6 +108,12 @@ static void set_fence(struct pk_machine *m, const char *name, uint64_t token,
                                 .value = pk_text(value)});
 }
 
+static void shadow_fence(struct pk_machine *m, const char *name)
+{
+    step(m, (struct pk_command){
+                .verb = PK_FENCE_MODE, .name = pk_text(name), .flags = PK_FENCE_SHADOW});
+}
+
 static void tick(struct pk_machine *m, uint64_t stamp)
 {
     step(m, (struct pk_command){.verb = PK_TICK, .stamp_ms = stamp});
@@ -151,6 +157,9 @@ static struct pk_machine *rich_machine(void)
     set_fence(m, "disk", 3, "state");
     step(m, (struct pk_command){
                 .verb = PK_FENCE_CLAIM, .name = pk_text("bare"), .token = 2});
+    shadow_fence(m, "bare");
+    shadow_fence(m, "unclaimed");
+    set_fence(m, "bare", 1, "let through");
     struct pk_command take = {.verb = PK_KEY_TAKE, .ttl_ms = 700, .n_parts = 2};
     take.value = pk_text("mine");
     take.parts[0] = (struct pk_part){.name = pk_text("key"), .mode = PK_EXCLUSIVE};
@@ -285,6 +294,34 @@ TEST(snapshot__a_key_is_not_a_hold_that_looks_the_same)
     pk_machine_free(back);
     pk_machine_free(hold);
     pk_machine_free(key);
+    drop(b);
+}
+
+/* So are mode and count of a fence; and one that nobody has claimed is one all the same.
+ */
+TEST(snapshot__a_fence_keeps_its_mode_and_its_count)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    struct pk_machine *back = pk_machine_restore(b.data, b.len);
+    CHECK(back != NULL);
+    struct pk_effects e = {0};
+    pk_machine_step(
+        back, &(struct pk_command){.verb = PK_FENCE_SHOW, .name = pk_text("bare")}, &e);
+    pk_machine_step(
+        back, &(struct pk_command){.verb = PK_FENCE_SHOW, .name = pk_text("unclaimed")},
+        &e);
+    CHECK_U64(e.count, 2);
+    CHECK_U64(e.list[0].token, 2);
+    CHECK_U64(e.list[0].shadow, 1);
+    CHECK_U64(e.list[0].shadowed, 1);
+    CHECK_U64(e.list[0].value_bytes, strlen("let through"));
+    CHECK_U64(e.list[1].status, PK_OK);
+    CHECK_U64(e.list[1].token, 0);
+    CHECK_U64(e.list[1].shadow, 1);
+    pk_effects_free(&e);
+    pk_machine_free(back);
+    pk_machine_free(m);
     drop(b);
 }
 

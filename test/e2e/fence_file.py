@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: MIT
+"""Files behind a fence: late writers, writers that die at any point, and wrong words."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+
+from holding import ok, parsed
+from tap import alive, check, contains, equal, main, skip, stopped, test, wait_until
+
+WHERE = ("--resource", "file:", "report")
+# Reads the file, takes its time, and prints it with one line more.
+APPEND = 'cat report 2>/dev/null; sleep "0.0$1"; echo "$2"'
+# The same as everybody does it who has no fence.
+CARELESS = f'{{ {APPEND}; }} >"new.$2"; mv "new.$2" report'
+
+
+def lines_of(t, name="report"):
+    return [int(line) for line in t.read(name).split()]
+
+
+def holders(t, tokens, start):
+    """Starts a holder for each token, and returns the tokens whose write was accepted."""
+    started = [(token, start(str(random.randint(1, 9)), str(token))) for token in tokens]
+    codes = {token: p.wait() for token, p in started}
+    for _, p in started:
+        p.stdout.close()
+        p.stderr.close()
+    check(set(codes.values()) <= {0, 1}, f"exit codes {codes}")
+    return [token for token, code in codes.items() if code == 0]
+
+
+@test(timeout=60)
+def file__late_writers_never_win(t):
+    tried, accepted = 0, []
+    for base in range(0, 200, 20):
+        tokens = list(range(base + 1, base + 21))
+        accepted += holders(t, tokens, lambda nap, token: t.start(
+            "fence", "file", "report", "--token", token, "--",
+            "sh", "-c", APPEND, "sh", nap, token))
+        tried += len(tokens)
+    equal(lines_of(t), accepted)  # in order, none lost, none from behind
+    check(len(accepted) < tried, "nobody was late")
+    print(f"# {tried} writers, {len(accepted)} accepted, {tried - len(accepted)} "
+          "refused, 0 late writes in the file")
+
+
+@test
+def control__without_a_fence_writes_are_lost(t):
+    tokens = list(range(1, 41))
+    accepted = holders(t, tokens, lambda nap, token: subprocess.Popen(
+        ["sh", "-c", CARELESS, "sh", nap, token], cwd=t.dir, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE))
+    kept = lines_of(t)
+    check(kept != sorted(accepted), "nothing was lost: this test shows nothing")
+    print(f"# {len(accepted)} writers told that they had written, {len(kept)} lines kept")
+
+
+@test
+def file__a_paused_writer_is_refused_when_it_wakes(t):
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "first"))
+    zombie = t.start("fence", "file", "report", "--token", "2", "--", "sh", "-c",
+                     'echo half; echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done; '
+                     'echo zombie')
+    wait_until(lambda: t.read("pid").endswith("\n"), what="the writer's start")
+    os.kill(zombie.pid, signal.SIGSTOP)
+    wait_until(lambda: stopped(zombie.pid), what="the pause")
+    ok(t.picket("fence", "put", *WHERE, "--token", "3", "newer"))
+    t.write("go", "")
+    os.kill(zombie.pid, signal.SIGCONT)
+    equal(zombie.wait(), 1)
+    contains(zombie.stderr.read(), "the fence stands at 3")
+    equal(t.read("report"), "newer")
+    equal([n for n in os.listdir(t.dir) if n.endswith(".tmp")], [])
+
+
+KILLED_AT = ("openat", "linkat", "ftruncate", "fchown", "fchmod", "flock", "write",
+             "pwrite64", "fsync", "fdatasync", "renameat", "unlinkat", "close")
+
+
+@test(timeout=120)
+def put__survives_kill_at_every_system_call(t):
+    """The old file or the new one, never a mixture; the fence never lower than what was
+    accepted; and the next writer gets through."""
+    if shutil.which("strace") is None:
+        skip("no strace")
+    old, token, kills = b"", 1, 0
+    for call in KILLED_AT:
+        nth = 0
+        while True:
+            nth += 1
+            new = bytes([97 + token % 26]) * 70000
+            t.write("blob", new.decode())
+            done = subprocess.run(
+                ["strace", "-o", "/dev/null", "-e", f"trace={call}", "-e",
+                 f"inject={call}:signal=KILL:when={nth}", t.program, "fence", "put",
+                 *WHERE, "--token", str(token), "--file", "blob"],
+                cwd=t.dir, env=t.env, capture_output=True, check=False)
+            now = t.read("report").encode()
+            check(now in (old, new), f"a mixture after {call} {nth}")
+            if done.returncode == 0:
+                equal(now, new)
+                break
+            equal(done.returncode, -signal.SIGKILL)
+            kills += 1
+            fence = t.picket("fence", "show", *WHERE, "-o", "json")
+            if now == new:
+                equal(parsed(fence)["fence"], token)
+            if fence.returncode == 0 and parsed(fence)["fence"] == token:
+                late = t.picket("fence", "put", *WHERE, "--token", token - 1 or 1, "late")
+                check(token == 1 or late.returncode == 1, "a late writer got through")
+            token += 1
+            old = now
+        old, token = new, token + 1
+    ok(t.picket("fence", "put", *WHERE, "--token", token, "end"))
+    equal(t.read("report"), "end")
+    left = [n for n in os.listdir(t.dir) if n.endswith(".tmp")]
+    equal(left, [])
+    check(kills > 20, f"only {kills} kills")
+    print(f"# killed at {kills} points")
+
+
+@test(timeout=60)
+def file__writers_killed_at_random_leave_whole_files(t):
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "1\n"))
+    died = 0
+    for token in range(2, 82):
+        p = t.start("fence", "file", "report", "--token", token, "--", "sh", "-c",
+                    f"yes {token} | head -n 20000; echo {token}")
+        if token % 2:
+            wait_until(lambda: random.random() < 0.2 or not alive(p.pid), what="luck")
+            p.kill()
+            died += p.wait() == -signal.SIGKILL
+        p.communicate()
+        lines = set(t.read("report").split())
+        equal(len(lines), 1)
+    check(died > 0, "nobody died in time")
+    contains(t.read("report"), "80" if "81" not in lines else "81")
+
+
+@test
+def file__keeps_the_rights_and_follows_links(t):
+    t.write("real", "old", mode=0o640)
+    os.symlink("real", t.path("link"))
+    ok(t.picket("fence", "file", "link", "--token", "5", "--", "echo", "new"))
+    equal(t.read("real"), "new\n")
+    check(os.path.islink(t.path("link")), "the link is gone")
+    equal(os.stat(t.path("real")).st_mode & 0o777, 0o640)
+    late = t.picket("fence", "file", "real", "--token", "4", "--", "echo", "late")
+    equal(late.returncode, 1)
+
+
+@test
+def file__a_command_that_fails_changes_nothing(t):
+    t.write("report", "old")
+    done = t.picket("fence", "file", "report", "--token", "5", "--", "sh", "-c",
+                    "echo half; exit 7")
+    equal((done.returncode, t.read("report")), (7, "old"))
+    equal(t.picket("fence", "file", "report", "--token", "5", "--", "no-such-command")
+          .returncode, 127)
+    equal(t.picket("fence", "file", "report", "--token", "5", "--", "sh", "-c",
+                   "kill -TERM $$").returncode, 143)
+    equal(t.read("report"), "old")
+
+
+@test
+def shadow__lets_through_and_counts(t):
+    ok(t.picket("fence", "put", *WHERE, "--token", "9", "nine"))
+    ok(t.picket("fence", "shadow", *WHERE))
+    done = t.picket("fence", "put", *WHERE, "--token", "8", "eight", "-o", "json")
+    equal((done.returncode, json.loads(done.stdout)["would_refuse"]), (0, True))
+    contains(done.stderr, "would have been refused")
+    done = t.picket("fence", "file", "report", "--token", "7", "--", "echo", "seven")
+    equal(done.returncode, 0)
+    contains(done.stderr, "shadow mode")
+    state = parsed(t.picket("fence", "show", *WHERE, "-o", "json"))
+    equal((state["fence"], state["mode"], state["shadowed"]), (9, "shadow", 3))
+    equal(t.read("report"), "seven\n")
+    text = ok(t.picket("fence", "metrics", *WHERE))
+    contains(text, 'picket_resource_fence_shadowed_total{resource="report"} 3\n')
+    equal(t.picket("fence", "enforce", *WHERE).returncode, 0)
+    equal(t.picket("fence", "put", *WHERE, "--token", "8", "late").returncode, 1)
+    equal(t.read("report"), "seven\n")
+
+
+@test
+def fence__a_damaged_one_refuses_everybody(t):
+    ok(t.picket("fence", "put", *WHERE, "--token", "9", "nine"))
+    t.write(".report.fence", "garbage")
+    for token in (8, 9, 10):
+        done = t.picket("fence", "put", *WHERE, "--token", token, "x")
+        equal(done.returncode, 125)
+        contains(done.stderr, "damaged")
+    equal(t.read("report"), "nine")
+
+
+@test
+def fence__one_torn_slot_does_no_harm(t):
+    for token in (3, 4):
+        ok(t.picket("fence", "claim", *WHERE, "--token", token))
+    slots = t.read(".report.fence")
+    newer = 0 if "token 4" in slots[:512] else 512
+    with open(t.path(".report.fence"), "r+b") as f:
+        f.seek(newer + 40)
+        f.write(b"#####")
+    equal(parsed(t.picket("fence", "show", *WHERE, "-o", "json"))["fence"], 3)
+
+
+@test
+def fence__a_turn_that_never_ends_is_told(t):
+    """A process stopped in its turn: nobody hangs for ever, and nothing is written."""
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "one"))
+    taken = subprocess.Popen(["flock", ".report.fence", "sleep", "60"], cwd=t.dir)
+    wait_until(lambda: subprocess.run(["flock", "-n", ".report.fence", "true"], cwd=t.dir,
+                                      check=False).returncode != 0, what="the lock")
+    done = t.picket("fence", "claim", *WHERE, "--token", "2")
+    equal(done.returncode, 125)
+    contains(done.stderr, "does not let go")
+    taken.kill()
+    taken.wait()
+
+
+@test
+def words__are_checked_before_anything_is_written(t):
+    os.mkdir(t.path("folder"))
+    os.mkdir(t.path("below"))
+    here, below = ("--resource", "file:"), ("--resource", "file:below")
+    for words, code, part in (
+            (("put", *here, "folder", "--token", "1", "x"), 125, "plain"),
+            (("put", *here, "folder/", "--token", "1", "x"), 125, "a file"),
+            (("put", *here, "no/x", "--token", "1", "x"), 125, "No such"),
+            (("put", *below, "../x", "--token", "1", "x"), 125, "below"),
+            (("put", *below, "/x", "--token", "1", "x"), 125, "below"),
+            (("put", *here, "n" * 250, "--token", "1", "x"), 125, "too long"),
+            (("get", *here, "nothing"), 1, "nobody"),
+            (("show", *here, "nothing"), 1, "nobody"),
+            (("check", *here, "nothing", "--token", "1"), 1, "claim first"),
+            (("file", "x", "--token", "-1", "--", "true"), 125, "whole number"),
+            (("file", "x", "--token", "9007199254740992", "--", "true"), 125, "whole"),
+            (("file", "x", "--token", "1"), 125, "what to run"),
+            (("claim", "x", "--token", "1", "--", "true"), 125, "runs no command"),
+            (("install", "file:"), 125, "needs no installation"),
+            (("install", "oracle://u:secret@h/d"), 125, "no kind of resource")):
+        done = t.picket("fence", *words)
+        equal((words, done.returncode), (words, code))
+        contains(done.stderr, part)
+        equal(len(done.stderr.splitlines()), 1)
+        check("secret" not in done.stderr, "a password was shown")
+    left = sorted(os.listdir(t.dir))
+    equal([n for n in left if n not in ("below", "folder", "state")], [])
+    equal(os.listdir(t.path("below")), [])
+
+
+@test
+def file__where_nothing_may_be_written_nothing_is(t):
+    if os.getuid() != 0:
+        skip("needs another user")
+    os.mkdir(t.path("closed"), 0o755)
+    t.write("closed/report", "old")
+    os.chmod(t.dir, 0o755)
+    program = shutil.copy(t.program, t.path("picket"))
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, "fence",
+         "put", "--resource", "file:closed", "report", "--token", "1", "x"],
+        cwd=t.dir, env=t.env, capture_output=True, text=True, check=False)
+    equal(done.returncode, 122)
+    contains(done.stderr, "Permission denied")
+    equal((t.read("closed/report"), os.listdir(t.path("closed"))), ("old", ["report"]))
+
+
+main()
