@@ -92,7 +92,7 @@ static enum picket_status tell(const struct pk_resource *r, enum pk_sql_end end)
         return pk_fail(PICKET_BUSY, "%s: other transactions got in the way %d times",
                        r->where, TRIES);
     case PK_SQL_BLOCKED:
-        return pk_fail(PICKET_BUSY,
+        return pk_fail(PICKET_UNREACHABLE,
                        "another transaction has held this fence in %s for %d s; end it "
                        "or its session, then try again",
                        r->where, PK_SQL_LOCK_MS / 1000);

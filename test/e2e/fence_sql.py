@@ -588,7 +588,7 @@ def a_claim_waits_for_a_bounded_time(t):
         for thread in threads:
             thread.join()
         for name, (status, _, why) in got.items():
-            check(status == "BUSY", f"{name}: {status} {why}")
+            check(status == "UNREACHABLE", f"{name}: {status} {why}")
             contains(why, "end it or its session")
 
 
