@@ -217,8 +217,8 @@ static enum pk_sql_end ask(struct pk_resource *r, const char *text,
     }
     MYSQL_STMT *statement = mysql_stmt_init(r->db);
     PK_ASSERT(statement != NULL);
-    bool fine = execute(statement, text, args) &&
-                (!row_wanted || read_row(statement, out));
+    bool fine =
+        execute(statement, text, args) && (!row_wanted || read_row(statement, out));
     enum pk_sql_end end = fine ? PK_SQL_DONE : fail_statement(r, statement);
     mysql_stmt_close(statement);
     return end;
@@ -267,9 +267,9 @@ static enum picket_status open_mysql(const char *url, struct pk_resource **out)
         return s;
     }
     pk_url_show(&u, "mysql", where, sizeof where);
-    s = u.path[0] == '\0' ? pk_fail(PICKET_BADARG, "%s names no database; it is " FORM,
-                                    where)
-                          : pk_sql_open(&base, url, where, out);
+    s = u.path[0] == '\0'
+            ? pk_fail(PICKET_BADARG, "%s names no database; it is " FORM, where)
+            : pk_sql_open(&base, url, where, out);
     pk_url_free(&u);
     return s;
 }

@@ -139,9 +139,9 @@ struct task {
     const char *change; /* NULL: nothing is written beside the fence */
     const char *look;   /* what the row is read by; NULL: it isn't */
     const char *name;
-    uint64_t number;             /* of `fence`; without one, of `change` */
+    uint64_t number;              /* of `fence`; without one, of `change` */
     const struct pk_bytes *value; /* of `change` */
-    bool once;                   /* must not be done twice */
+    bool once;                    /* must not be done twice */
 };
 
 static enum pk_sql_end take_steps(struct pk_resource *r, const struct task *t,
@@ -346,7 +346,8 @@ enum picket_status pk_sql_run(struct pk_resource *r, const char *sql)
         end = r->base->script(r, sql);
     }
     if (end == PK_SQL_ABSENT) {
-        end = PK_SQL_FAILED; /* what is missing is no part of the fence: a table to guard */
+        end =
+            PK_SQL_FAILED; /* what is missing is no part of the fence: a table to guard */
     }
     return tell(r, end);
 }

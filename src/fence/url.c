@@ -103,8 +103,8 @@ static bool read_parts(char *text, struct pk_url *out)
     if (query[0] != '\0') {
         socket = cut(query, '=');
     }
-    bool fine = (query[0] == '\0' || strcmp(query, "socket") == 0) &&
-                decode(user) && decode(password) && decode(path) && decode(socket) &&
+    bool fine = (query[0] == '\0' || strcmp(query, "socket") == 0) && decode(user) &&
+                decode(password) && decode(path) && decode(socket) &&
                 read_host(place, out);
     out->user = user;
     out->password = password;
@@ -121,8 +121,9 @@ enum picket_status pk_url_read(const char *url, const char *form, struct pk_url 
         return PICKET_OK;
     }
     pk_url_free(out);
-    return pk_fail(PICKET_BADARG, "that URL can't be read; it is %s, with %%XX for "
-                                  "what is special in a name or a password",
+    return pk_fail(PICKET_BADARG,
+                   "that URL can't be read; it is %s, with %%XX for "
+                   "what is special in a name or a password",
                    form);
 }
 

@@ -18,16 +18,15 @@ import glob
 import os
 import pwd
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import threading
 
 from cluster import free_ports
+from sessions import MARK, Session
 from tap import Failed, check, equal, wait_until
 
-MARK = "--picket-mark--"
 CALL = os.path.abspath(os.environ.get("RESOURCE_CALL", "build/test/resource_call"))
 
 _templates = {}
@@ -56,91 +55,12 @@ def find(program, *folders):
     return found
 
 
-class Answer:
-    """What a command line printed: rows as text, and the error if there was one."""
-
-    WORDS = {"picket: stale": "stale", "picket: unclaimed": "unclaimed",
-             "picket: no token": "no token", "picket: no name": "no name",
-             "read before it claimed": "again", "could not serialize": "again",
-             "Deadlock found": "again", "deadlock detected": "again",
-             "database is locked": "again", "permission denied": "denied",
-             "command denied": "denied", "(error) STALE": "stale",
-             "(error) UNCLAIMED": "unclaimed", "(error) BADARG": "no token"}
-
-    def __init__(self, lines):
-        errors = [n for n, line in enumerate(lines)
-                  if line.startswith(("ERROR", "Error", "Runtime error", "Parse error",
-                                      "(error)"))]
-        self.rows = lines[:errors[0]] if errors else lines
-        self.error = "\n".join(lines[errors[0]:]) if errors else ""
-
-    @property
-    def word(self):
-        """"ok", or in a word how it was refused."""
-        if not self.error:
-            return "ok"
-        return next((w for text, w in self.WORDS.items() if text in self.error), self.error)
-
-
-class Session:
-    """One connection: the database's command line, asked and answered through pipes."""
-
-    def __init__(self, argv, mark, end=";"):
-        self._mark = mark
-        self._end = end
-        self._process = subprocess.Popen(
-            ["stdbuf", "-oL", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, bufsize=1)
-
-    @property
-    def pid(self):
-        return self._process.pid
-
-    def send(self, *statements):
-        """Sends without waiting for the answer."""
-        with contextlib.suppress(BrokenPipeError):
-            for statement in statements:
-                self._process.stdin.write(statement.rstrip(";") + self._end + "\n")
-            self._process.stdin.write(self._mark + "\n")
-            self._process.stdin.flush()
-
-    def answer(self):
-        lines = []
-        for line in self._process.stdout:
-            if line.strip() in (MARK, f'"{MARK}"'):
-                return Answer(lines)
-            lines.append(line.rstrip("\n"))
-        return Answer([*lines, "ERROR: the session has ended"])
-
-    def ask(self, *statements):
-        self.send(*statements)
-        return self.answer()
-
-    def value(self, statement):
-        """The first row of a statement that has to succeed."""
-        answer = self.ask(statement)
-        equal(answer.word, "ok")
-        return answer.rows[0] if answer.rows else None
-
-    def done(self, *statements):
-        """Statements that have to succeed."""
-        equal(self.ask(*statements).word, "ok")
-
-    def stop(self):
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def cont(self):
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
-
-
 class Database:
-    """What the databases have in common."""
+    """What the databases have in common. The forms of statements take resource and
+    token; `affected` does one and gives the number of rows that it has changed."""
 
     begin = "BEGIN"
+    claim_form = check_form = affected_form = ""
     quote = '"'
     serial = "INTEGER PRIMARY KEY"
 
@@ -157,6 +77,15 @@ class Database:
 
     def start(self):
         raise NotImplementedError
+
+    def claim(self, resource, token):
+        return self.claim_form.format(resource, token)
+
+    def checks(self, resource, token):
+        return self.check_form.format(resource, token)
+
+    def affected(self, statement):
+        return self.affected_form.format(statement)
 
     def call(self, *args, url=None, value=b""):
         """The library's answer: its status, its fence, and what it printed below."""
@@ -182,6 +111,9 @@ class Database:
 
 class SQLite(Database):
     name = "sqlite"
+    claim_form = "INSERT INTO picket_claim (resource, token) VALUES ('{}', {})"
+    check_form = "INSERT INTO picket_check (resource, token) VALUES ('{}', {})"
+    affected_form = "{}; SELECT changes()"
 
     def start(self):
         self.path = self.t.path("test.db")
@@ -194,19 +126,6 @@ class SQLite(Database):
         s.send(f"PRAGMA synchronous = off; PRAGMA busy_timeout = {timeout_ms}")
         s.answer()
         return s
-
-    @staticmethod
-    def claim(resource, token):
-        return f"INSERT INTO picket_claim(resource, token) VALUES ('{resource}', {token})"
-
-    @staticmethod
-    def checks(resource, token):
-        return f"INSERT INTO picket_check(resource, token) VALUES ('{resource}', {token})"
-
-    @staticmethod
-    def affected(statement):
-        """Does it, and gives the number of rows that it has changed."""
-        return f"{statement}; SELECT changes()"
 
 
 class Server(Database):
@@ -238,6 +157,9 @@ class Server(Database):
 
 class Postgres(Server):
     name = "postgres"
+    claim_form = "SELECT picket_claim('{}', {})"
+    check_form = "SELECT picket_check('{}', {})"
+    affected_form = "WITH done AS ({} RETURNING 1) SELECT count(*) FROM done"
     serial = "BIGSERIAL PRIMARY KEY"
 
     def __init__(self, t):
@@ -290,18 +212,6 @@ class Postgres(Server):
         return Session([find("psql"), "-XqAt", "-v", "VERBOSITY=verbose",
                         self.url_of(user, password)], f"\\echo {MARK}")
 
-    @staticmethod
-    def claim(resource, token):
-        return f"SELECT picket_claim('{resource}', {token})"
-
-    @staticmethod
-    def checks(resource, token):
-        return f"SELECT picket_check('{resource}', {token})"
-
-    @staticmethod
-    def affected(statement):
-        return f"WITH done AS ({statement} RETURNING 1) SELECT count(*) FROM done"
-
     def waiting(self, watcher):
         """How many sessions wait for a lock."""
         return int(watcher.value("SELECT count(*) FROM pg_locks WHERE NOT granted"))
@@ -314,6 +224,9 @@ class Postgres(Server):
 
 class MariaDB(Server):
     name = "mariadb"
+    claim_form = "CALL picket_claim('{}', {})"
+    check_form = "CALL picket_check('{}', {})"
+    affected_form = "{}; SELECT ROW_COUNT()"
     begin = "START TRANSACTION"
     quote = "`"
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
@@ -329,11 +242,12 @@ class MariaDB(Server):
 
     @staticmethod
     def _settings(data):
-        user = [f"--user={pwd.getpwuid(os.getuid()).pw_name}"]
-        return ["--no-defaults", f"--datadir={data}", "--innodb-log-file-size=8M",
-                "--innodb-buffer-pool-size=24M", "--innodb-flush-log-at-trx-commit=0",
+        return ["--no-defaults", f"--datadir={data}",
+                f"--user={pwd.getpwuid(os.getuid()).pw_name}",
+                "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=24M",
+                "--innodb-flush-log-at-trx-commit=0",
                 "--innodb-data-file-path=ibdata1:8M:autoextend", "--skip-name-resolve",
-                "--innodb-buffer-pool-load-at-startup=OFF", "--aria-log-file-size=8M"] + user
+                "--innodb-buffer-pool-load-at-startup=OFF", "--aria-log-file-size=8M"]
 
     @classmethod
     def _make(cls, folder):
@@ -356,21 +270,10 @@ class MariaDB(Server):
         return self.listens() and self.session().ask("SELECT 1").word == "ok"
 
     def session(self, user="app", password="secret"):
-        return Session([find("mariadb"), "--no-defaults", "-NB", "--unbuffered", "--force",
-                        "--skip-reconnect", f"--port={self.port}", "--host=127.0.0.1", f"--user={user}",
-                        f"--password={password}", "test"], f"\\! echo {MARK}")
-
-    @staticmethod
-    def claim(resource, token):
-        return f"CALL picket_claim('{resource}', {token})"
-
-    @staticmethod
-    def checks(resource, token):
-        return f"CALL picket_check('{resource}', {token})"
-
-    @staticmethod
-    def affected(statement):
-        return f"{statement}; SELECT ROW_COUNT()"
+        return Session([find("mariadb"), "--no-defaults", "-NB", "--unbuffered",
+                        "--force", "--skip-reconnect", f"--port={self.port}",
+                        "--host=127.0.0.1", f"--user={user}", f"--password={password}",
+                        "test"], f"\\! echo {MARK}")
 
     def waiting(self, watcher):
         return int(watcher.value("SELECT variable_value FROM information_schema."
@@ -378,9 +281,9 @@ class MariaDB(Server):
                                  "'INNODB_ROW_LOCK_CURRENT_WAITS'"))
 
     def cut(self, watcher):
-        rows = watcher.ask("SELECT trx_mysql_thread_id FROM information_schema.innodb_trx "
-                           "WHERE trx_state = 'RUNNING'").rows
-        for thread in rows:
+        found = watcher.ask("SELECT trx_mysql_thread_id FROM information_schema."
+                            "innodb_trx WHERE trx_state = 'RUNNING'")
+        for thread in found.rows:
             watcher.ask(f"KILL {thread}")
 
 
@@ -393,18 +296,18 @@ class Redis(Server):
         self.socket = t.path("redis.sock")
         self.url = f"redis://:secret@127.0.0.1:{self.port}/0"
 
-    def start(self, *more):
-        self.launch([find("redis-server"), "--port", str(self.port), "--bind", "127.0.0.1",
-                     "--requirepass", "secret", "--save", "", "--appendonly", "yes",
-                     "--appendfsync", "no", "--dir", self.t.dir, "--unixsocket",
-                     self.socket, *more], self._answers)
+    def start(self):
+        self.launch([find("redis-server"), "--port", str(self.port),
+                     "--bind", "127.0.0.1", "--unixsocket", self.socket,
+                     "--requirepass", "secret", "--dir", self.t.dir, "--save", "",
+                     "--appendonly", "yes", "--appendfsync", "no"], self._answers)
 
     def _answers(self):
         return self.listens() and self.session().ask("PING").rows == ["PONG"]
 
     def session(self):
-        return Session([find("redis-cli"), "--no-raw", "--no-auth-warning", "-a", "secret",
-                        "-p", str(self.port)], f"ECHO {MARK}", end="")
+        return Session([find("redis-cli"), "--no-raw", "--no-auth-warning",
+                        "-a", "secret", "-p", str(self.port)], f"ECHO {MARK}", end="")
 
 
 class Cutter:
