@@ -103,7 +103,7 @@ static enum pk_sql_end settle_in(struct pk_resource *r)
     }
     (void)snprintf(settings, sizeof settings,
                    "SET SESSION innodb_lock_wait_timeout = %d, autocommit = 1, "
-                   "tx_isolation = 'READ-COMMITTED', sql_mode = 'STRICT_ALL_TABLES'",
+                   "tx_isolation = 'REPEATABLE-READ', sql_mode = 'STRICT_ALL_TABLES'",
                    PK_SQL_LOCK_MS / 1000);
     return mysql_query(r->db, settings) == 0 ? PK_SQL_DONE : fail(r);
 }

@@ -18,6 +18,7 @@ import glob
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -25,7 +26,7 @@ import threading
 
 from cluster import free_ports
 from sessions import MARK, Session
-from tap import Failed, check, equal, wait_until
+from tap import Failed, check, equal, test, wait_until
 
 CALL = os.path.abspath(os.environ.get("RESOURCE_CALL", "build/test/resource_call"))
 
@@ -57,7 +58,8 @@ def find(program, *folders):
 
 class Database:
     """What the databases have in common. The forms of statements take resource and
-    token; `affected` does one and gives the number of rows that it has changed."""
+    token; `affected` does one and gives the number of rows that it has changed;
+    `end_idle` has the server end this session when it is paused in a transaction."""
 
     begin = "BEGIN"
     claim_form = check_form = affected_form = ""
@@ -161,6 +163,7 @@ class Postgres(Server):
     check_form = "SELECT picket_check('{}', {})"
     affected_form = "WITH done AS ({} RETURNING 1) SELECT count(*) FROM done"
     serial = "BIGSERIAL PRIMARY KEY"
+    end_idle = "SET idle_in_transaction_session_timeout = '1s'"
 
     def __init__(self, t):
         super().__init__(t)
@@ -176,6 +179,11 @@ class Postgres(Server):
         if self._user:
             self._options |= {"user": self._user.pw_uid, "group": self._user.pw_gid,
                               "extra_groups": []}
+
+    def end(self):
+        """As a crash does, but with its children: those outlive a SIGKILL of it."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
 
     def url_of(self, user, password, database="postgres"):
         return f"postgres://{user}:{password}@127.0.0.1:{self.port}/{database}"
@@ -230,6 +238,7 @@ class MariaDB(Server):
     begin = "START TRANSACTION"
     quote = "`"
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
+    end_idle = "SET idle_write_transaction_timeout = 1"
 
     def __init__(self, t):
         super().__init__(t)
@@ -344,3 +353,16 @@ class Cutter:
         for s in (source, target):
             with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)
+
+
+def over(*kinds, timeout=60):
+    """Makes one test for each of the databases out of a function of (t, db)."""
+    def decorate(function):
+        for kind in kinds:
+            def run(t, kind=kind):
+                with kind(t) as db:
+                    function(t, db)
+            run.__name__ = f"{function.__name__}__{kind.name}"
+            test(run, timeout=timeout)
+        return function
+    return decorate
