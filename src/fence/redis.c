@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Redis: redis://[USER]:PASSWORD@HOST:PORT/NUMBER, or ?socket=FILE. Everything that has
  * to be atomic is in lua/fence.lua, which is run by its digest. */
+#include <errno.h>
+#include <fcntl.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "client/error.h"
 #include "core/door.h"
@@ -92,13 +95,36 @@ static enum picket_status fail_reply(const struct pk_resource *r, const char *te
     return pk_fail(PICKET_STORE, "%s: %s", r->where, text);
 }
 
+/* hiredis would write without MSG_NOSIGNAL, and a broken connection end the process. */
+static bool send_words(redisContext *context, struct words *w)
+{
+    char *text = NULL;
+    int len = redisFormatCommandArgv(&text, w->count, w->data, w->len);
+    PK_ASSERT(len > 0);
+    ssize_t n = 0;
+    for (int sent = 0; n >= 0 && sent < len; sent += (int)n) {
+        n = send(context->fd, text + sent, (size_t)(len - sent), MSG_NOSIGNAL);
+        n = n < 0 && errno == EINTR ? 0 : n;
+    }
+    redisFreeCommand(text);
+    return n >= 0;
+}
+
 /* Sends and waits. OK: `*out` is the reply, to be freed, and may be an error.
  * UNREACHABLE: none came, `*out` is NULL and the connection is gone. */
 static enum picket_status exchange(struct pk_resource *r, struct words *w,
                                    redisReply **out)
 {
-    *out = redisCommandArgv(r->context, w->count, w->data, w->len);
-    return *out != NULL ? PICKET_OK : fail_away(r, r->context->errstr);
+    void *reply = NULL;
+    *out = NULL;
+    if (!send_words(r->context, w)) {
+        return fail_away(r, strerror(errno));
+    }
+    if (redisGetReply(r->context, &reply) != REDIS_OK) {
+        return fail_away(r, r->context->errstr);
+    }
+    *out = reply;
+    return PICKET_OK;
 }
 
 /* Makes an error reply a failure, and frees it. */
@@ -142,20 +168,21 @@ static enum picket_status greet(struct pk_resource *r)
 
 static enum picket_status reach(struct pk_resource *r)
 {
-    const struct timeval connect = {.tv_sec = CONNECT_S};
+    const struct timeval patience = {.tv_sec = CONNECT_S};
     const struct timeval answer = {.tv_sec = ANSWER_S};
     const struct pk_url *u = &r->url;
     if (r->context != NULL) {
         return PICKET_OK;
     }
     r->context = u->socket[0] != '\0'
-                     ? redisConnectUnixWithTimeout(u->socket, connect)
+                     ? redisConnectUnixWithTimeout(u->socket, patience)
                      : redisConnectWithTimeout(u->host[0] != '\0' ? u->host : "127.0.0.1",
-                                               u->port != 0 ? u->port : PORT, connect);
+                                               u->port != 0 ? u->port : PORT, patience);
     PK_ASSERT(r->context != NULL);
     if (r->context->err != 0 || redisSetTimeout(r->context, answer) != REDIS_OK) {
         return fail_away(r, r->context->errstr);
     }
+    (void)fcntl(r->context->fd, F_SETFD, FD_CLOEXEC);
     enum picket_status s = greet(r);
     if (s != PICKET_OK) {
         leave(r);

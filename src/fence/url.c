@@ -18,7 +18,7 @@ static int digit(char c)
                                   : -1;
 }
 
-/* Decodes %XX in place; false if one is broken, or stands for a NUL. */
+/* Decodes %XX in place; false if one is broken, or stands for a control character. */
 static bool decode(char *text)
 {
     char *to = text;
@@ -29,7 +29,7 @@ static bool decode(char *text)
         }
         int high = digit(at[1]);
         int low = high < 0 ? -1 : digit(at[2]);
-        if (low < 0 || high + low == 0) {
+        if (low < 0 || high < 2) {
             return false;
         }
         *to++ = (char)(high * 16 + low);

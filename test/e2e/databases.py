@@ -117,10 +117,15 @@ class SQLite(Database):
     check_form = "INSERT INTO picket_check (resource, token) VALUES ('{}', {})"
     affected_form = "{}; SELECT changes()"
 
-    def start(self):
-        self.path = self.t.path("test.db")
+    def __init__(self, t, name="test.db", journal="wal"):
+        super().__init__(t)
+        self.path = t.path(name)
         self.url = "sqlite:" + self.path
-        self.session().done("PRAGMA journal_mode = wal", "CREATE TABLE empty (x)")
+        self._journal = journal
+
+    def start(self):
+        self.session().done(f"PRAGMA journal_mode = {self._journal}",
+                            "CREATE TABLE empty (x)")
 
     def session(self, timeout_ms=20000):
         # Without syncing: see above. Waiting is SQLite's own.
@@ -317,6 +322,25 @@ class Redis(Server):
     def session(self):
         return Session([find("redis-cli"), "--no-raw", "--no-auth-warning",
                         "-a", "secret", "-p", str(self.port)], f"ECHO {MARK}", end="")
+
+
+class Loop:
+    """The library in a process of its own, with one connection: claims, or with a length
+    writes a value, and does so again when asked."""
+
+    def __init__(self, url, *args):
+        self._process = subprocess.Popen([CALL, url, "loop", *map(str, args)], text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def answer(self):
+        """The status; and for all but OK the sentence about it."""
+        status = self._process.stdout.readline().partition(" ")[0]
+        return status, "" if status == "OK" else self._process.stdout.readline().rstrip()
+
+    def again(self):
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self.answer()
 
 
 class Cutter:

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Fences in databases: who may do what, and what is told when something is wrong."""
 import os
-import subprocess
 
-from databases import CALL, Cutter, MariaDB, Postgres, SQLite, over
+from databases import Cutter, Loop, MariaDB, Postgres, SQLite, over
 from tap import check, contains, equal, main
 
 # ---- who may do what ----
@@ -121,22 +120,19 @@ def a_server_that_refuses_or_is_gone_is_told_apart(_, db):
     equal(status, "STORE")
     contains(why, "nosuch")
     # A connection that broke meanwhile is opened again.
-    looping = subprocess.Popen([CALL, db.url, "loop", "r", "5"], text=True,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    equal(looping.stdout.readline(), "OK 5\n")
+    loops = [Loop(db.url, "r", 5), Loop(db.url, "s", 5, 1 << 20)]
+    equal([loop.answer()[0] for loop in loops], ["OK", "OK"])
     db.end()
     status, _, why = db.call("claim", "r", 6)
     equal(status, "UNREACHABLE")
     check("secret" not in why and len(why.splitlines()) == 1, why)
     db.start()
-    looping.stdin.write("\n")
-    looping.stdin.flush()
-    equal(looping.stdout.readline(), "OK 5\n")
+    equal([loop.again()[0] for loop in loops], ["OK", "OK"])
     db.end()
-    looping.stdin.write("\n")
-    looping.stdin.flush()
-    equal(looping.stdout.readline(), "UNREACHABLE 0\n")
-    contains(looping.stdout.readline(), "can't be reached")
+    for loop in loops:
+        status, why = loop.again()
+        equal(status, "UNREACHABLE")
+        contains(why, "can't be reached")
 
 
 @over(Postgres, MariaDB)

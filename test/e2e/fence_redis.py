@@ -5,7 +5,7 @@ import os
 import subprocess
 from functools import partial
 
-from databases import CALL, Cutter, Redis
+from databases import Cutter, Loop, Redis
 from tap import check, contains, equal, main, test
 from zombies import ZOMBIES, Storm, report, stale_among
 
@@ -141,22 +141,22 @@ def a_key_of_ones_own_is_set_with_its_options(t):
 @test
 def the_fence_outlives_the_script_and_the_server(t):
     with Redis(t) as db:
-        looping = subprocess.Popen([CALL, db.url, "loop", "r", "5"], text=True,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        equal(looping.stdout.readline(), "OK 5\n")
+        loop = Loop(db.url, "r", 5)
+        equal(loop.answer()[0], "OK")
         db.session().done("SCRIPT FLUSH")  # NOSCRIPT: sent whole
-        for again in (lambda: None, lambda: (db.end(), db.start())):
-            again()
-            looping.stdin.write("\n")
-            looping.stdin.flush()
-            equal(looping.stdout.readline(), "OK 5\n")
+        equal(loop.again()[0], "OK")
+        large = Loop(db.url, "s", 5, 1 << 20)
+        equal(large.answer()[0], "OK")
+        db.end()
+        db.start()
+        equal(loop.again()[0], "OK")
+        equal(large.again()[0], "UNKNOWN")  # and not dead by SIGPIPE
+        equal(large.again()[0], "OK")
         equal(db.call("claim", "r", 4)[:2], ("STALE", 5))
         socket = f"redis://:secret@?socket={db.socket}"
         equal(db.call("claim", "r", 5, url=socket)[0], "OK")
         db.end()
-        looping.stdin.write("\n")
-        looping.stdin.flush()
-        equal(looping.stdout.readline(), "UNREACHABLE 0\n")
+        equal(loop.again()[0], "UNREACHABLE")
 
 
 @test

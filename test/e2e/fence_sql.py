@@ -8,7 +8,7 @@ import subprocess
 import threading
 from functools import partial
 
-from databases import MariaDB, Postgres, SQLite, over
+from databases import Loop, MariaDB, Postgres, SQLite, over
 from tap import check, contains, equal, main, stopped, test, wait_until
 from zombies import ZOMBIES, Storm, report, stale_among
 
@@ -295,7 +295,13 @@ def a_claim_waits_for_a_bounded_time(t):
     def claim(db, got):
         got[db.name] = db.call("claim", "r", 2)
 
-    with SQLite(t) as sqlite, Postgres(t) as postgres, MariaDB(t) as mariadb:
+    with (SQLite(t) as sqlite, Postgres(t) as postgres, MariaDB(t) as mariadb,
+          SQLite(t, "read.db", "delete") as read):
+        # In that mode a reader blocks the COMMIT; which must leave nothing locked.
+        read.install()
+        reader = read.session()
+        reader.done("BEGIN", "SELECT count(*) FROM picket_fence")
+        committing = Loop(read.url, "r", 1)
         got, threads = {}, []
         for db in (sqlite, postgres, mariadb):
             db.install()
@@ -310,6 +316,9 @@ def a_claim_waits_for_a_bounded_time(t):
         for name, (status, _, why) in got.items():
             check(status == "UNREACHABLE", f"{name}: {status} {why}")
             contains(why, "end it or its session")
+        equal(committing.answer()[0], "UNREACHABLE")
+        reader.done("COMMIT")
+        equal(committing.again()[0], "OK")
 
 
 main()
