@@ -92,7 +92,7 @@ def put__survives_kill_at_every_system_call(t):
         nth = 0
         while True:
             nth += 1
-            new = bytes([97 + token % 26]) * 70000
+            new = b"%09d\n" % token * 7000
             t.write("blob", new.decode())
             done = subprocess.run(
                 ["strace", "-o", "/dev/null", "-e", f"trace={call}", "-e",
