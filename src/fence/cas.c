@@ -70,7 +70,8 @@ static enum picket_status swap(struct pk_resource *r, const char *name, change m
         const struct picket_fence_state before = cell.fence;
         s = make(&cell, how);
         *out = cell.fence;
-        bool changed = cell.value != NULL || !pk_cas_same(&before, &cell.fence);
+        bool changed = cell.version[0] == '\0' || cell.value != NULL ||
+                       !pk_cas_same(&before, &cell.fence);
         if (s == PICKET_OK && changed) {
             s = r->cas.compare_and_swap(r->cas.ctx, name, cell.version, &cell);
         }

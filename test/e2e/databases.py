@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: MIT
+"""Real databases for tests, each in a folder and on a port of its own.
+
+    from databases import MariaDB
+
+    with MariaDB(t) as db:
+        db.install()                        # the fence, through the library
+        s = db.session()                    # the database's own command line, in a pipe
+        s.ask("BEGIN", db.claim("ledger", 7))
+        s.stop()                            # SIGSTOP; s.cont(), s.kill()
+
+Servers are prepared once for each run and copied for each test. They don't sync to disk:
+what is tested here is who gets in, not what survives a power cut.
+"""
+import atexit
+import contextlib
+import glob
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+
+from cluster import free_ports
+from tap import Failed, check, equal, wait_until
+
+MARK = "--picket-mark--"
+CALL = os.path.abspath(os.environ.get("RESOURCE_CALL", "build/test/resource_call"))
+
+_templates = {}
+
+
+def _template(kind, make):
+    """A folder that `make` has filled, made once for each run."""
+    if kind not in _templates:
+        folder = tempfile.mkdtemp(prefix="picket-template-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        make(folder)
+        _templates[kind] = folder
+    return _templates[kind]
+
+
+def run(*argv, **options):
+    """Runs a program that has to succeed."""
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False, **options)
+    check(done.returncode == 0, f"{argv[0]}: {done.stdout[-2000:]}")
+
+
+def find(program, *folders):
+    found = shutil.which(program, path=os.pathsep.join([os.environ["PATH"], *folders]))
+    check(found, f"{program} is not installed; tools/setup.sh test does it")
+    return found
+
+
+class Answer:
+    """What a command line printed: rows as text, and the error if there was one."""
+
+    WORDS = {"picket: stale": "stale", "picket: unclaimed": "unclaimed",
+             "picket: no token": "no token", "picket: no name": "no name",
+             "read before it claimed": "again", "could not serialize": "again",
+             "Deadlock found": "again", "deadlock detected": "again",
+             "database is locked": "again", "permission denied": "denied",
+             "command denied": "denied", "(error) STALE": "stale",
+             "(error) UNCLAIMED": "unclaimed", "(error) BADARG": "no token"}
+
+    def __init__(self, lines):
+        errors = [n for n, line in enumerate(lines)
+                  if line.startswith(("ERROR", "Error", "Runtime error", "Parse error",
+                                      "(error)"))]
+        self.rows = lines[:errors[0]] if errors else lines
+        self.error = "\n".join(lines[errors[0]:]) if errors else ""
+
+    @property
+    def word(self):
+        """"ok", or in a word how it was refused."""
+        if not self.error:
+            return "ok"
+        return next((w for text, w in self.WORDS.items() if text in self.error), self.error)
+
+
+class Session:
+    """One connection: the database's command line, asked and answered through pipes."""
+
+    def __init__(self, argv, mark, end=";"):
+        self._mark = mark
+        self._end = end
+        self._process = subprocess.Popen(
+            ["stdbuf", "-oL", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, bufsize=1)
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def send(self, *statements):
+        """Sends without waiting for the answer."""
+        with contextlib.suppress(BrokenPipeError):
+            for statement in statements:
+                self._process.stdin.write(statement.rstrip(";") + self._end + "\n")
+            self._process.stdin.write(self._mark + "\n")
+            self._process.stdin.flush()
+
+    def answer(self):
+        lines = []
+        for line in self._process.stdout:
+            if line.strip() in (MARK, f'"{MARK}"'):
+                return Answer(lines)
+            lines.append(line.rstrip("\n"))
+        return Answer([*lines, "ERROR: the session has ended"])
+
+    def ask(self, *statements):
+        self.send(*statements)
+        return self.answer()
+
+    def value(self, statement):
+        """The first row of a statement that has to succeed."""
+        answer = self.ask(statement)
+        equal(answer.word, "ok")
+        return answer.rows[0] if answer.rows else None
+
+    def done(self, *statements):
+        """Statements that have to succeed."""
+        equal(self.ask(*statements).word, "ok")
+
+    def stop(self):
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def cont(self):
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+
+class Database:
+    """What the databases have in common."""
+
+    begin = "BEGIN"
+    quote = '"'
+    serial = "INTEGER PRIMARY KEY"
+
+    def __init__(self, t):
+        self.t = t
+        self.url = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        pass  # the test's end kills what it has started
+
+    def start(self):
+        raise NotImplementedError
+
+    def call(self, *args, url=None, value=b""):
+        """The library's answer: its status, its fence, and what it printed below."""
+        done = subprocess.run([CALL, url or self.url, *map(str, args)], input=value,
+                              stdout=subprocess.PIPE, check=False)
+        equal(done.returncode, 0)
+        head, _, rest = done.stdout.partition(b"\n")
+        status, fence = head.decode().split()
+        return status, int(fence), rest.decode(errors="replace").rstrip("\n")
+
+    def install(self, *table):
+        status, _, why = self.call("install", *table)
+        check(status == "OK", f"{status}: {why}")
+
+    def shadow(self, resource, on):
+        equal(self.call("mode", resource, int(on))[0], "OK")
+
+    def shadowed(self, resource):
+        status, _, state = self.call("show", resource)
+        equal(status, "OK")
+        return int(state.split()[1])
+
+
+class SQLite(Database):
+    name = "sqlite"
+
+    def start(self):
+        self.path = self.t.path("test.db")
+        self.url = "sqlite:" + self.path
+        self.session().done("PRAGMA journal_mode = wal", "CREATE TABLE empty (x)")
+
+    def session(self, timeout_ms=20000):
+        # Without syncing: see above. Waiting is SQLite's own.
+        s = Session([find("sqlite3"), "-batch", self.path], f".print {MARK}")
+        s.send(f"PRAGMA synchronous = off; PRAGMA busy_timeout = {timeout_ms}")
+        s.answer()
+        return s
+
+    @staticmethod
+    def claim(resource, token):
+        return f"INSERT INTO picket_claim(resource, token) VALUES ('{resource}', {token})"
+
+    @staticmethod
+    def checks(resource, token):
+        return f"INSERT INTO picket_check(resource, token) VALUES ('{resource}', {token})"
+
+    @staticmethod
+    def affected(statement):
+        """Does it, and gives the number of rows that it has changed."""
+        return f"{statement}; SELECT changes()"
+
+
+class Server(Database):
+    """A database that is a process."""
+
+    def launch(self, argv, ready, **options):
+        self.log = self.t.path("server.log")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, **options)
+        wait_until(lambda: self._is_ready(ready), seconds=30, what=f"{self.name} server")
+
+    def _is_ready(self, ready):
+        if self.process.poll() is not None:
+            raise Failed(f"the server ended: {self.t.read('server.log')[-2000:]}")
+        return ready()
+
+    def end(self):
+        """As a crash does."""
+        self.process.kill()
+        self.process.wait()
+
+    def listens(self):
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port)).close()
+            return True
+        return False
+
+
+class Postgres(Server):
+    name = "postgres"
+    serial = "BIGSERIAL PRIMARY KEY"
+
+    def __init__(self, t):
+        super().__init__(t)
+        self.port = free_ports(1)[0]
+        self.data = t.path("pg")
+        self.url = self.url_of("app", "secret")
+        folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1:]
+        self._program = find("postgres", *folders)
+        self._initdb = find("initdb", *folders)
+        # PostgreSQL refuses to run as root.
+        self._options = {"cwd": "/"}
+        self._user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
+        if self._user:
+            self._options |= {"user": self._user.pw_uid, "group": self._user.pw_gid,
+                              "extra_groups": []}
+
+    def url_of(self, user, password, database="postgres"):
+        return f"postgres://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+    def _own(self, folder):
+        if self._user:
+            os.chmod(os.path.dirname(folder), 0o711)
+            run("chown", "-R", f"{self._user.pw_uid}:{self._user.pw_gid}", folder)
+
+    def _make(self, folder):
+        data, password = (os.path.join(folder, name) for name in ("data", "password"))
+        os.mkdir(data, 0o700)
+        with open(password, "w", encoding="ascii") as f:
+            f.write("secret\n")
+        self._own(data)
+        run(self._initdb, "-D", data, "-U", "app", "-E", "UTF8", "--no-sync",
+            "--locale=C.UTF-8", "-A", "scram-sha-256", f"--pwfile={password}",
+            **self._options)
+
+    def start(self):
+        if not os.path.exists(self.data):
+            run("cp", "-a", os.path.join(_template(self.name, self._make), "data"),
+                self.data)
+            self._own(self.data)
+        self.launch([self._program, "-D", self.data, "-p", str(self.port), "-k", "", "-F",
+                     "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=60",
+                     "-c", "deadlock_timeout=50ms"],
+                    self._answers, **self._options)
+
+    def _answers(self):
+        return self.listens() and self.session().ask("SELECT 1").word == "ok"
+
+    def session(self, user="app", password="secret"):
+        return Session([find("psql"), "-XqAt", "-v", "VERBOSITY=verbose",
+                        self.url_of(user, password)], f"\\echo {MARK}")
+
+    @staticmethod
+    def claim(resource, token):
+        return f"SELECT picket_claim('{resource}', {token})"
+
+    @staticmethod
+    def checks(resource, token):
+        return f"SELECT picket_check('{resource}', {token})"
+
+    @staticmethod
+    def affected(statement):
+        return f"WITH done AS ({statement} RETURNING 1) SELECT count(*) FROM done"
+
+    def waiting(self, watcher):
+        """How many sessions wait for a lock."""
+        return int(watcher.value("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+    def cut(self, watcher):
+        """Ends all other sessions, as an operator would."""
+        watcher.done("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                     "WHERE state = 'idle in transaction'")
+
+
+class MariaDB(Server):
+    name = "mariadb"
+    begin = "START TRANSACTION"
+    quote = "`"
+    serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
+
+    def __init__(self, t):
+        super().__init__(t)
+        self.port = free_ports(1)[0]
+        self.data = t.path("mysql")
+        self.url = self.url_of("app", "secret")
+
+    def url_of(self, user, password, database="test"):
+        return f"mysql://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+    @staticmethod
+    def _settings(data):
+        user = [f"--user={pwd.getpwuid(os.getuid()).pw_name}"]
+        return ["--no-defaults", f"--datadir={data}", "--innodb-log-file-size=8M",
+                "--innodb-buffer-pool-size=24M", "--innodb-flush-log-at-trx-commit=0",
+                "--innodb-data-file-path=ibdata1:8M:autoextend", "--skip-name-resolve",
+                "--innodb-buffer-pool-load-at-startup=OFF", "--aria-log-file-size=8M"] + user
+
+    @classmethod
+    def _make(cls, folder):
+        run(find("mariadb-install-db"), *cls._settings(os.path.join(folder, "data")),
+            "--skip-test-db", "--auth-root-authentication-method=normal")
+
+    def start(self):
+        if not os.path.exists(self.data):
+            run("cp", "-a", os.path.join(_template(self.name, self._make), "data"),
+                self.data)
+        first = self.t.write("first.sql", "CREATE DATABASE IF NOT EXISTS test;\n"
+                             "CREATE USER IF NOT EXISTS app IDENTIFIED BY 'secret';\n"
+                             "GRANT ALL ON *.* TO app WITH GRANT OPTION;\n")
+        self.launch([find("mariadbd", "/usr/sbin"), *self._settings(self.data),
+                     f"--port={self.port}", "--bind-address=127.0.0.1",
+                     f"--socket={self.t.path('mysql.sock')}", f"--init-file={first}"],
+                    self._answers)
+
+    def _answers(self):
+        return self.listens() and self.session().ask("SELECT 1").word == "ok"
+
+    def session(self, user="app", password="secret"):
+        return Session([find("mariadb"), "--no-defaults", "-NB", "--unbuffered", "--force",
+                        "--skip-reconnect", f"--port={self.port}", "--host=127.0.0.1", f"--user={user}",
+                        f"--password={password}", "test"], f"\\! echo {MARK}")
+
+    @staticmethod
+    def claim(resource, token):
+        return f"CALL picket_claim('{resource}', {token})"
+
+    @staticmethod
+    def checks(resource, token):
+        return f"CALL picket_check('{resource}', {token})"
+
+    @staticmethod
+    def affected(statement):
+        return f"{statement}; SELECT ROW_COUNT()"
+
+    def waiting(self, watcher):
+        return int(watcher.value("SELECT variable_value FROM information_schema."
+                                 "global_status WHERE variable_name = "
+                                 "'INNODB_ROW_LOCK_CURRENT_WAITS'"))
+
+    def cut(self, watcher):
+        rows = watcher.ask("SELECT trx_mysql_thread_id FROM information_schema.innodb_trx "
+                           "WHERE trx_state = 'RUNNING'").rows
+        for thread in rows:
+            watcher.ask(f"KILL {thread}")
+
+
+class Redis(Server):
+    name = "redis"
+
+    def __init__(self, t):
+        super().__init__(t)
+        self.port = free_ports(1)[0]
+        self.socket = t.path("redis.sock")
+        self.url = f"redis://:secret@127.0.0.1:{self.port}/0"
+
+    def start(self, *more):
+        self.launch([find("redis-server"), "--port", str(self.port), "--bind", "127.0.0.1",
+                     "--requirepass", "secret", "--save", "", "--appendonly", "yes",
+                     "--appendfsync", "no", "--dir", self.t.dir, "--unixsocket",
+                     self.socket, *more], self._answers)
+
+    def _answers(self):
+        return self.listens() and self.session().ask("PING").rows == ["PONG"]
+
+    def session(self):
+        return Session([find("redis-cli"), "--no-raw", "--no-auth-warning", "-a", "secret",
+                        "-p", str(self.port)], f"ECHO {MARK}", end="")
+
+
+class Cutter:
+    """Stands between a client and a server, and breaks the first connection over which
+    the client says `words`: after the server has heard them, before the client gets the
+    answer."""
+
+    def __init__(self, port, words):
+        self._to = ("127.0.0.1", port)
+        self._words = words
+        self.cuts = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            client, _ = self._listener.accept()
+            server = socket.create_connection(self._to)
+            cut = threading.Event()
+            for source, target in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(source, target, cut, client),
+                                 daemon=True).start()
+
+    def _pump(self, source, target, cut, client):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if source is client and self.cuts == 0 and self._words in data:
+                    self.cuts = 1
+                    cut.set()
+                elif cut.is_set() and target is client:
+                    break  # this was the answer
+                target.sendall(data)
+        for s in (source, target):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
