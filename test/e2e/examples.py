@@ -7,13 +7,17 @@ in the midst of a turn, and then all others wait for it.
 """
 import functools
 import os
+import re
+import shutil
 import signal
 import subprocess
 
 from cluster import Cluster
+from databases import Postgres
 from holding import line_with, ok, parsed
-from tap import check, contains, equal, main, stopped, test, wait_until
+from tap import check, contains, equal, main, skip, stopped, test, wait_until
 
+TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 BUILT = os.path.abspath(os.environ.get("EXAMPLES", "build/examples"))
 NAMES = [n for n in sorted(os.listdir(BUILT)) if os.access(os.path.join(BUILT, n), os.X_OK)
          and os.path.isfile(os.path.join(BUILT, n))]
@@ -250,7 +254,84 @@ def transfer__a_paused_payer_does_not_count(t):
     equal(run(t, "transfer", "ledger", "a", "b", 31, 0)[0], 1)
 
 
+# ---- fenced_postgres ----
+
+@test
+@served
+def fenced_postgres__a_paused_writer_is_refused_by_the_database(t):
+    if "fenced_postgres" not in NAMES or not shutil.which("psql"):
+        skip("PostgreSQL is not installed")
+    with Postgres(t) as db:
+        pay = ("fenced_postgres", db.url, "alice", 10)
+        s = db.session()
+        s.done("CREATE TABLE account (name text PRIMARY KEY, balance bigint NOT NULL)",
+               "INSERT INTO account VALUES ('alice', 0)")
+        code, _, err = run(t, *pay, 0)
+        equal(code, 125)
+        contains(err, "picket_claim")  # does not exist
+        ok(t.picket("fence", "install", "-q", db.url))
+        first = start(t, *pay)
+        line_with(first.stdout, "thinking")
+        pause(first)
+        equal(good(run(t, *pay, 0)).splitlines()[-1], "balance 10")
+        code, _, err = wake(first)
+        equal((code, s.value("SELECT balance FROM account")), (1, "10"))
+        contains(err, "stale")
+        equal(good(run(t, *pay, 0)).splitlines()[-1], "balance 20")
+        equal(run(t, "fenced_postgres", db.url, "nobody", 10, 0)[0], 125)
+
+
+# ---- what is written in shell ----
+
+def shell(t, *argv):
+    """What it printed; it has to succeed, with our own picket on its PATH."""
+    path = os.path.dirname(t.program) + os.pathsep + t.env["PATH"]
+    done = subprocess.run(argv, cwd=t.dir, env=t.env | {"PATH": path}, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, check=False)
+    check(done.returncode == 0, f"exit code {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+@test
+def story__goes_as_it_is_told(t):
+    told = shell(t, os.path.join(TREE, "examples", "story.sh"))
+    for part in ("(exit code 124)", "a higher token has been here", "CORRUPTED", "SAFE"):
+        contains(told, part)
+
+
+@test
+def without_locks__prints_what_the_page_says(t):
+    if not shutil.which("sqlite3"):
+        skip("sqlite3 is not installed")
+    with open(os.path.join(TREE, "docs", "without-locks.md"), encoding="utf-8") as f:
+        blocks = re.findall(r"^```sh\n(.*?)^```\n```text\n(.*?)^```", f.read(),
+                            flags=re.DOTALL | re.MULTILINE)
+    check(len(blocks) >= 7, f"only {len(blocks)} blocks")
+    for script, wanted in blocks:
+        equal(shell(t, "sh", "-eu", "-c", script), wanted)
+
+
 # ---- all of them ----
+
+@test
+def installed__each_compiles_with_what_pkg_config_says(t):
+    build = os.environ.get("PICKET_BUILD")
+    if not build:
+        skip("the library is instrumented, and not what ships")
+    root = t.path("root")
+    shell(t, "meson", "install", "-C", build, "--no-rebuild", "--destdir", root)
+    pc = next(folder for folder, _, names in os.walk(root) if "picket.pc" in names)
+    shell(t, "sed", "-i", f"s,^prefix=,&{root},", os.path.join(pc, "picket.pc"))
+    t.env["PKG_CONFIG_PATH"] = pc
+    for name in NAMES:
+        libpq = "libpq" if name == "fenced_postgres" else ""
+        shell(t, "sh", "-euc", 'cc -Wall -Werror "$1" -o "$2" '
+              '$(pkg-config --cflags --libs picket $3)', "sh",
+              os.path.join(TREE, "examples", name + ".c"), name, libpq)
+    t.env["LD_LIBRARY_PATH"] = os.path.dirname(pc)
+    contains(shell(t, "./cron_once", "monday"), "done: monday")
+
 
 @test
 def killed__what_they_leave_is_whole_or_known_to_be_torn(t):
