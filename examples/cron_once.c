@@ -74,7 +74,6 @@ static enum picket_status do_parts(struct picket_lock *lock)
             return s;
         }
         (void)printf("part %d of %d, token %" PRIu64 "\n", i, PARTS, picket_token(lock));
-        (void)fflush(stdout);
         take_time(lock);
     }
     return picket_checkpoint(lock, 0);
@@ -113,6 +112,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: cron_once DAY\n");
         return 125;
     }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also into a pipe */
     enum picket_status s = picket_open(NULL, &options, &p);
     if (s != PICKET_OK) {
         return explain(s);

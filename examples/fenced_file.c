@@ -67,7 +67,6 @@ static int render(const char *path, int fd, uint64_t token, int render_ms)
     }
     int bad = copy_old(path, out, &lines);
     (void)printf("rendering line %d, token %" PRIu64 "\n", lines + 1, token);
-    (void)fflush(stdout);
     (void)poll(NULL, 0, render_ms);
     bad |= fprintf(out, "line %d by token %" PRIu64 "\n", lines + 1, token) < 0;
     return fclose(out) != 0 || bad ? -1 : 0;
@@ -106,6 +105,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: fenced_file PATH [LINES [RENDER_MS, to 1000]]\n");
         return 125;
     }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also into a pipe */
     enum picket_status s = picket_open(NULL, &options, &p);
     if (s != PICKET_OK) {
         return explain(s);

@@ -24,8 +24,6 @@
  * first finds its connection closed: 125, nothing written.
  *
  * Exit codes: 0 done; 1 refused by the fence; 123 the lock was lost; 125 an error.
- *
- *     cc fenced_postgres.c $(pkg-config --cflags --libs picket libpq)
  */
 #include <inttypes.h>
 #include <libpq-fe.h>
@@ -98,10 +96,14 @@ static enum verdict deposit(PGconn *db, const char *account, uint64_t token,
         (void)snprintf(number, sizeof number, "%lld", *balance);
         v = ask(db, "UPDATE account SET balance = $2 WHERE name = $1", 2, args, NULL);
     }
-    if (v == DONE) {
-        return ask(db, "COMMIT", 0, NULL, NULL);
+    if (v != DONE) {
+        (void)ask(db, "ROLLBACK", 0, NULL, NULL);
+        return v;
     }
-    (void)ask(db, "ROLLBACK", 0, NULL, NULL);
+    v = ask(db, "COMMIT", 0, NULL, NULL);
+    if (v == FAILED) {
+        (void)fail(125, "COMMIT was not confirmed: look whether it was paid");
+    }
     return v;
 }
 
@@ -116,7 +118,6 @@ static int work(PGconn *db, struct picket_lock *lock, const char *account,
             return fail(123, picket_last_error());
         }
         (void)printf("thinking, token %" PRIu64 "\n", picket_token(lock));
-        (void)fflush(stdout);
         (void)poll(NULL, 0, think_ms); /* here nobody looks at the lock */
         v = deposit(db, account, picket_token(lock), amount, &balance);
     }
@@ -127,37 +128,26 @@ static int work(PGconn *db, struct picket_lock *lock, const char *account,
     return 0;
 }
 
-static PGconn *reach(const char *conninfo)
-{
-    PGconn *db = PQconnectdb(conninfo);
-    char limit[64];
-    (void)snprintf(limit, sizeof limit, "SET idle_in_transaction_session_timeout = %d",
-                   TTL_MS);
-    if (PQstatus(db) == CONNECTION_OK && ask(db, limit, 0, NULL, NULL) == DONE) {
-        return db;
-    }
-    (void)fail(0, PQerrorMessage(db));
-    PQfinish(db);
-    return NULL;
-}
-
 int main(int argc, char **argv)
 {
     struct picket *p = NULL;
     struct picket_lock *lock;
     const struct picket_options options = {.ttl_ms = TTL_MS};
+    const char limit[] = "SET idle_in_transaction_session_timeout = '2s'"; /* the TTL */
     long long amount = argc > 3 ? strtoll(argv[3], NULL, 10) : 0;
     long think_ms = argc > 4 ? strtol(argv[4], NULL, 10) : TTL_MS / 2;
     if (amount == 0 || think_ms < 0 || think_ms > TTL_MS / 2) {
         return fail(125, "usage: fenced_postgres CONNINFO ACCOUNT AMOUNT [THINK_MS]");
     }
-    PGconn *db = reach(argv[1]);
-    if (db == NULL) {
-        return 125;
-    }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also into a pipe */
+    PGconn *db = PQconnectdb(argv[1]);
     int code = 125;
-    if (picket_open(NULL, &options, &p) == PICKET_OK &&
-        picket_acquire(p, argv[2], NULL, &lock) == PICKET_OK) {
+    if (PQstatus(db) != CONNECTION_OK) {
+        (void)fail(code, PQerrorMessage(db));
+    } else if (ask(db, limit, 0, NULL, NULL) != DONE) {
+        (void)fail(code, "the limit for transactions that idle could not be set");
+    } else if (picket_open(NULL, &options, &p) == PICKET_OK &&
+               picket_acquire(p, argv[2], NULL, &lock) == PICKET_OK) {
         code = work(db, lock, argv[2], amount, (int)think_ms);
     } else {
         (void)fail(code, picket_last_error());

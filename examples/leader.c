@@ -27,7 +27,6 @@
 enum { TTL_MS = 2000, BEAT_MS = 200 };
 
 static const char office[] = "examples/leader";
-
 static volatile sig_atomic_t asked_to_end;
 
 static void on_signal(int number)
@@ -49,14 +48,12 @@ static int explain(enum picket_status s)
 static enum picket_status beat(struct picket *p, struct picket_lock *lock, int count)
 {
     char text[64];
+    uint64_t token = picket_token(lock);
+    int len = snprintf(text, sizeof text, "beat %d of token %" PRIu64, count, token);
     enum picket_status s = picket_checkpoint(lock, BEAT_MS);
-    if (s != PICKET_OK) {
-        return s;
-    }
-    int len = snprintf(text, sizeof text, "beat %d of token %" PRIu64, count,
-                       picket_token(lock));
-    return picket_fence_set(p, "examples/beat", picket_token(lock), text, (size_t)len,
-                            NULL);
+    return s != PICKET_OK
+               ? s
+               : picket_fence_set(p, "examples/beat", token, text, (size_t)len, NULL);
 }
 
 static enum picket_status lead(struct picket *p, struct picket_lock *lock)
@@ -79,19 +76,16 @@ static enum picket_status stand(struct picket *p, const char *value)
     enum picket_status s = picket_enqueue(p, &want, 1, &options, &lock);
     if (s == PICKET_OK && picket_state(lock) == PICKET_WAITING) {
         (void)printf("standing by\n");
-        (void)fflush(stdout);
     }
     while (s == PICKET_OK && picket_state(lock) == PICKET_WAITING && !asked_to_end) {
+        /* With a limit, since a signal may come just before the poll. */
         struct pollfd ready = {.fd = picket_ready_fd(lock), .events = POLLIN};
-        int over =
-            poll(&ready, 1, BEAT_MS) > 0; /* a signal just before it costs a beat */
-        s = over ? picket_wait(lock, 0) : PICKET_OK;
+        s = poll(&ready, 1, BEAT_MS) > 0 ? picket_wait(lock, 0) : PICKET_OK;
     }
     if (s != PICKET_OK || asked_to_end) {
         return s;
     }
     (void)printf("leading as %s, token %" PRIu64 "\n", value, picket_token(lock));
-    (void)fflush(stdout);
     return lead(p, lock);
 }
 
@@ -109,7 +103,6 @@ static enum picket_status tell_leader(struct picket *p, uint64_t *known)
     } else if (token != *known) {
         (void)printf("%s leads, token %" PRIu64 "\n", view->rows[0].value, token);
     }
-    (void)fflush(stdout);
     *known = token;
     picket_view_free(view);
     return PICKET_OK;
@@ -148,6 +141,7 @@ int main(int argc, char **argv)
         (void)sigaction(SIGINT, &end, NULL);
         (void)sigaction(SIGTERM, &end, NULL);
     }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also into a pipe */
     enum picket_status s = picket_open(NULL, &options, &p);
     if (s != PICKET_OK) {
         return explain(s);

@@ -64,7 +64,6 @@ static enum picket_status store(struct picket *p, int side, uint64_t token, long
 static void say(const char *what, long value)
 {
     (void)printf("%s %ld\n", what, value);
-    (void)fflush(stdout);
 }
 
 static int write_once(struct picket *p, struct picket_lock *lock)
@@ -139,6 +138,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: read_write read|write [TIMES]\n");
         return 125;
     }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also into a pipe */
     enum picket_status s = picket_open(NULL, &options, &p);
     if (s != PICKET_OK) {
         return explain(s);

@@ -38,7 +38,7 @@ show() { # show COMMAND...: prints it, runs it, and says how it ended if not wit
     [ "$code" -eq 0 ] || printf '    (exit code %s)\n' "$code"
 }
 
-expect() { # expect CODE: what the last command must have ended with, or the story is wrong
+expect() { # expect CODE: how the last command must have ended, or the story is wrong
     [ "$code" -eq "$1" ] || {
         echo "story: that should have ended with $1" >&2
         exit 1
@@ -52,8 +52,8 @@ take() { # take TTL: acquires story/report for a script; sets PICKET_TOKEN
     echo "    PICKET_TOKEN=$PICKET_TOKEN"
 }
 
-say '1. One at a time. A command runs under a lock; every grant has a number, its token,' \
-    '   and the numbers only grow.'
+say '1. One at a time. A command runs under a lock; every grant has a number, its' \
+    '   token, and the numbers only grow.'
 # shellcheck disable=SC2016 # the child's variables, not ours
 job='echo "I hold $PICKET_LOCK with token $PICKET_TOKEN"'
 show picket run story/report -- sh -c "$job"
@@ -61,14 +61,14 @@ expect 0
 show picket run story/report -- sh -c "$job"
 expect 0
 
-say '2. Who comes second is told who is first. Waiting is the default; -n gives up at once.'
+say '2. Who comes second is told who is first. Waiting is the default; -n gives up.'
 take 20s
 show picket run -n story/report -- echo 'never printed'
 expect 124
 show picket release
 expect 0
 
-say '3. A lock across processes is a lease: it ends by itself when its holder is silent.' \
+say '3. A lock across processes is a lease: it ends when its holder is silent.' \
     '   Here A takes it for one second and then does what a paused process does: nothing.'
 take 1s
 a=$PICKET_TOKEN
@@ -76,7 +76,7 @@ say '   B waits, and gets it when the second is over. A has not been asked, nor 
 take 20s
 b=$PICKET_TOKEN
 
-say '4. B writes its report, with its token. The register remembers the highest it has seen.'
+say '4. B writes its report, with its token. The register remembers the highest seen.'
 show picket fence put story/report 'by B' --token "$b"
 expect 0
 
@@ -89,21 +89,22 @@ expect 0
 show picket release
 expect 0
 
-say '6. Often no lock is needed at all. This runs a command once, whoever asks, and gives' \
-    '   everybody the same outcome.'
+say '6. Often no lock is needed at all. This runs a command once, whoever asks, and' \
+    '   gives everybody the same outcome.'
 key=story/invoice-$b
 show picket once "$key" -- sh -c 'echo "invoice 4711 sent by process $$"'
 expect 0
 show picket once "$key" -- sh -c 'echo "invoice 4711 sent by process $$"'
 expect 0
 
-say '7. Nobody should believe this without seeing it. The drill stops a real process in the' \
-    '   middle of a write. First without the fence:'
-show picket drill --ttl 1s --no-fence
+say '7. Nobody should believe this without seeing it. The drill stops a real process' \
+    '   in the middle of a write. First without the fence:'
+show picket drill --ttl 500ms --pause 1s --no-fence
 expect 1
 say '   And with it:'
-show picket drill --ttl 1s
+show picket drill --ttl 500ms --pause 1s
 expect 0
 
 say 'That is the story. Your own database or directory: picket drill --resource URL.' \
-    'What can be fenced and how: docs/fencing.md. When not to lock: docs/without-locks.md.'
+    'What can be fenced, and how: docs/fencing.md.' \
+    'When not to lock: docs/without-locks.md.'

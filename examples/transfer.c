@@ -2,8 +2,8 @@
 /*
  * Money from one account to another: a lock set, and a ledger that is only ever added to.
  *
- *     transfer LEDGER FROM TO AMOUNT [THINK_MS]        (1000 ms)
- *     transfer LEDGER                                  prints the balances
+ *     transfer LEDGER ab 30 [THINK_MS]       from a to b; thinks for 1000 ms
+ *     transfer LEDGER                        prints the balances
  *
  * Accounts are letters; z is the bank, which may go below zero. Both are locked in one
  * step, with one token: transfers in opposite directions can't deadlock. A transfer is
@@ -16,8 +16,8 @@
  * that claims both accounts before their balances are read.
  *
  * In two terminals:
- *     $ transfer ledger z a 100
- *     $ transfer ledger a b 30           waits for a, which then has 100
+ *     $ transfer ledger za 100
+ *     $ transfer ledger ab 30           waits for a, which then has 100
  *
  * SIGSTOP the first while it thinks, for more than 2 s: the second goes on. Woken up, the
  * first adds its line, sees that it does not count, and says so: 1. Stopped earlier, it
@@ -44,7 +44,7 @@ struct ledger {
     struct {
         long balance;
         uint64_t fence; /* the highest token seen; 0: no such account */
-    } of['z' + 1];
+    } of[26];
     int refused; /* a line of our token does not count */
 };
 
@@ -54,7 +54,7 @@ static int fail(int code, const char *what, const char *why)
     return code;
 }
 
-static int is_account(int c)
+static int is_account(char c)
 {
     return c >= 'a' && c <= 'z';
 }
@@ -68,8 +68,8 @@ static int count_line(struct ledger *l, const char *line, uint64_t ours)
     if (token == 0 || strlen(rest) != 5 || !is_account(rest[1]) || !is_account(rest[3])) {
         return -1;
     }
-    int from = rest[1];
-    int to = rest[3];
+    int from = rest[1] - 'a';
+    int to = rest[3] - 'a';
     if (token < l->of[from].fence || token < l->of[to].fence) {
         l->refused |= token == ours;
         return 0;
@@ -121,14 +121,13 @@ static int pay(struct picket_lock *lock, const char *path, const char *accounts,
         return fail(123, "not paid", picket_last_error());
     }
     int code = add_line(path, token, 0, accounts, &l); /* claims before it reads */
-    if (code == 0 && accounts[0] != 'z' && l.of[(int)accounts[0]].balance < amount) {
+    if (code == 0 && accounts[0] != 'z' && l.of[accounts[0] - 'a'].balance < amount) {
         code = fail(1, "not paid", "not enough money");
     }
     if (code != 0) {
         return code;
     }
     (void)printf("thinking, token %" PRIu64 "\n", token);
-    (void)fflush(stdout);
     (void)poll(NULL, 0, (int)think_ms); /* here nobody looks at the lock */
     return add_line(path, token, amount, accounts, &l);
 }
@@ -157,9 +156,9 @@ static int print_balances(const char *path)
 {
     struct ledger l;
     int code = read_ledger(path, 0, &l);
-    for (int c = 'a'; code == 0 && c <= 'z'; c++) {
-        if (l.of[c].fence != 0) {
-            (void)printf("%c %ld\n", c, l.of[c].balance);
+    for (int i = 0; code == 0 && i < 26; i++) {
+        if (l.of[i].fence != 0) {
+            (void)printf("%c %ld\n", 'a' + i, l.of[i].balance);
         }
     }
     return code;
@@ -167,15 +166,17 @@ static int print_balances(const char *path)
 
 int main(int argc, char **argv)
 {
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also into a pipe */
     if (argc == 2) {
         return print_balances(argv[1]);
     }
-    const char accounts[] = {argc > 4 ? argv[2][0] : '\0', argc > 4 ? argv[3][0] : '\0'};
-    long amount = argc > 4 ? strtol(argv[4], NULL, 10) : 0;
-    long think_ms = argc > 5 ? strtol(argv[5], NULL, 10) : TTL_MS / 2;
-    if (!is_account(accounts[0]) || !is_account(accounts[1]) || amount < 1 ||
-        accounts[0] == accounts[1] || think_ms < 0 || think_ms > TTL_MS / 2) {
-        (void)fprintf(stderr, "usage: transfer LEDGER [FROM TO AMOUNT [THINK_MS]]\n");
+    const char *accounts = argc > 3 ? argv[2] : "";
+    long amount = argc > 3 ? strtol(argv[3], NULL, 10) : 0;
+    long think_ms = argc > 4 ? strtol(argv[4], NULL, 10) : TTL_MS / 2;
+    if (strlen(accounts) != 2 || !is_account(accounts[0]) || !is_account(accounts[1]) ||
+        accounts[0] == accounts[1] || amount < 1 || think_ms < 0 ||
+        think_ms > TTL_MS / 2) {
+        (void)fprintf(stderr, "usage: transfer LEDGER [FROMTO AMOUNT [THINK_MS]]\n");
         return 125;
     }
     return transfer(argv[1], accounts, amount, think_ms);

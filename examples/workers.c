@@ -74,7 +74,6 @@ static enum picket_status work(struct picket *p, struct picket_lock *slot,
         return s;
     }
     (void)printf("%s, token %" PRIu64 "\n", job, token);
-    (void)fflush(stdout);
     (void)poll(lost, 2, job_ms); /* stands for work; a loss ends it early */
     s = both_held(slot, lock, 0);
     return s == PICKET_OK ? picket_fence_set(p, job, token, "done", 4, NULL) : s;
@@ -125,6 +124,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: workers [JOBS [JOB_MS, to 1000]]\n");
         return 125;
     }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also into a pipe */
     enum picket_status s = picket_open(NULL, &options, &p);
     if (s != PICKET_OK) {
         return explain(s);
