@@ -15,10 +15,11 @@ def main():
     source, target, symbol = sys.argv[1:]
     with open(source, "rb") as f:
         data = f.read() + b"\0"
-    lines = [", ".join(map(str, data[i:i + COLUMNS])) for i in range(0, len(data), COLUMNS)]
+    rows = [data[i:i + COLUMNS] for i in range(0, len(data), COLUMNS)]
     with open(target, "w", encoding="ascii") as f:
         f.write(f"extern const char {symbol}[];\n")
-        f.write(f"const char {symbol}[] = {{\n" + ",\n".join(lines) + "};\n")
+        f.write(f"const char {symbol}[] = {{\n" + "".join(
+            ", ".join(map(str, row)) + ",\n" for row in rows) + "};\n")
 
 
 main()

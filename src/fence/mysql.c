@@ -2,8 +2,10 @@
 /* MariaDB: mysql://USER:PASSWORD@HOST:PORT/DATABASE, or mariadb://; a local server's
  * socket as ?socket=FILE. MySQL itself has not what sql/mariadb.sql needs. */
 #include <errmsg.h>
+#include <fcntl.h>
 #include <mysql.h>
 #include <mysqld_error.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +82,13 @@ static void close_database(struct pk_resource *r)
     mysql_close(r->db);
 }
 
+/* mysql_init() would do it by itself, but not for several threads at once. */
+static void begin_library(void)
+{
+    int failed = mysql_library_init(0, NULL, NULL);
+    PK_ASSERT(failed == 0);
+}
+
 static bool dial(MYSQL *db, const struct pk_url *u)
 {
     const unsigned connect_s = PK_SQL_CONNECT_MS / 1000;
@@ -97,22 +106,25 @@ static bool dial(MYSQL *db, const struct pk_url *u)
 static enum pk_sql_end settle_in(struct pk_resource *r)
 {
     char settings[160];
+    (void)fcntl(mysql_get_socket(r->db), F_SETFD, FD_CLOEXEC);
     if (strstr(mysql_get_server_info(r->db), "MariaDB") == NULL) {
         return pk_sql_why(r, PK_SQL_FAILED,
                           "the fence is for MariaDB 10.6 or newer, and this is MySQL");
     }
     (void)snprintf(settings, sizeof settings,
                    "SET SESSION innodb_lock_wait_timeout = %d, autocommit = 1, "
-                   "tx_isolation = 'READ-COMMITTED', sql_mode = 'STRICT_ALL_TABLES'",
+                   "tx_isolation = 'REPEATABLE-READ', sql_mode = 'STRICT_ALL_TABLES'",
                    PK_SQL_LOCK_MS / 1000);
     return mysql_query(r->db, settings) == 0 ? PK_SQL_DONE : fail(r);
 }
 
 static enum pk_sql_end open_database(struct pk_resource *r)
 {
+    static pthread_once_t begun = PTHREAD_ONCE_INIT;
     struct pk_url u;
     enum picket_status s = pk_url_read(r->url, FORM, &u);
     PK_ASSERT(s == PICKET_OK); /* it was read before */
+    pthread_once(&begun, begin_library);
     MYSQL *db = mysql_init(NULL);
     PK_ASSERT(db != NULL);
     r->db = db;
@@ -217,8 +229,8 @@ static enum pk_sql_end ask(struct pk_resource *r, const char *text,
     }
     MYSQL_STMT *statement = mysql_stmt_init(r->db);
     PK_ASSERT(statement != NULL);
-    bool fine = execute(statement, text, args) &&
-                (!row_wanted || read_row(statement, out));
+    bool fine =
+        execute(statement, text, args) && (!row_wanted || read_row(statement, out));
     enum pk_sql_end end = fine ? PK_SQL_DONE : fail_statement(r, statement);
     mysql_stmt_close(statement);
     return end;
@@ -267,9 +279,9 @@ static enum picket_status open_mysql(const char *url, struct pk_resource **out)
         return s;
     }
     pk_url_show(&u, "mysql", where, sizeof where);
-    s = u.path[0] == '\0' ? pk_fail(PICKET_BADARG, "%s names no database; it is " FORM,
-                                    where)
-                          : pk_sql_open(&base, url, where, out);
+    s = u.path[0] == '\0'
+            ? pk_fail(PICKET_BADARG, "%s names no database; it is " FORM, where)
+            : pk_sql_open(&base, url, where, out);
     pk_url_free(&u);
     return s;
 }

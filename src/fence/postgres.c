@@ -34,9 +34,9 @@ static enum pk_sql_end end_of(const char *state)
         enum pk_sql_end end;
     } ends[] = {
         {"PKT01", PK_SQL_STALE},   {"PKT02", PK_SQL_UNCLAIMED},
-        {"42P01", PK_SQL_ABSENT}, /* undefined_table */
-        {"42883", PK_SQL_ABSENT}, /* undefined_function */
-        {"40", PK_SQL_AGAIN},     /* transaction_rollback: serialization, deadlock */
+        {"42P01", PK_SQL_ABSENT},  /* undefined_table */
+        {"42883", PK_SQL_ABSENT},  /* undefined_function */
+        {"40", PK_SQL_AGAIN},      /* transaction_rollback: serialization, deadlock */
         {"55P03", PK_SQL_BLOCKED}, /* lock_not_available */
         {"42501", PK_SQL_DENIED},  /* insufficient_privilege */
         {"28", PK_SQL_DENIED},     /* invalid_authorization_specification */
@@ -68,9 +68,9 @@ static enum pk_sql_end fail_connection(struct pk_resource *r, PGconn *conn,
     const char *words = PQerrorMessage(conn);
     const char *said = strstr(words, ":  ");
     return pk_sql_why(r, end,
-                      said != NULL         ? said + 3
+                      said != NULL       ? said + 3
                       : words[0] != '\0' ? words
-                                           : "no answer in time");
+                                         : "no answer in time");
 }
 
 static enum pk_sql_end fail_result(struct pk_resource *r, const PGresult *result)
@@ -127,10 +127,11 @@ static PGresult *receive(PGconn *conn)
     }
 }
 
-/* Ends what was sent: DONE with its result, to be cleared by the caller. */
+/* Ends what was sent: DONE with its result, to be cleared by the caller; else NULL. */
 static enum pk_sql_end finish(struct pk_resource *r, int sent, PGresult **out)
 {
     PGresult *result = sent != 0 ? receive(r->db) : NULL;
+    *out = NULL;
     if (result == NULL) {
         return fail_connection(r, r->db, PK_SQL_AWAY);
     }
@@ -150,9 +151,8 @@ static enum pk_sql_end script(struct pk_resource *r, const char *sql)
 {
     PGresult *result;
     enum pk_sql_end end = finish(r, PQsendQuery(r->db, sql), &result);
-    if (end == PK_SQL_DONE) {
-        PQclear(result);
-    } else if (end != PK_SQL_AWAY && PQtransactionStatus(r->db) == PQTRANS_INERROR) {
+    PQclear(result);
+    if (end != PK_SQL_AWAY && PQtransactionStatus(r->db) == PQTRANS_INERROR) {
         PQclear(PQexec(r->db, "ROLLBACK"));
     }
     return end;
@@ -235,10 +235,9 @@ static enum pk_sql_end ask(struct pk_resource *r, const char *text,
         lengths[count] = (int)args->value->len;
         formats[count++] = 1;
     }
-    int sent =
-        PQsendQueryParams(r->db, text, count, types, values, lengths, formats, 0);
+    int sent = PQsendQueryParams(r->db, text, count, types, values, lengths, formats, 0);
     enum pk_sql_end end = finish(r, sent, &result);
-    if (end == PK_SQL_DONE) {
+    if (result != NULL) {
         read_row(result, out);
         PQclear(result);
     }
@@ -285,8 +284,9 @@ static bool print_where(const char *url, char *out, size_t size)
     const char *user = option(options, "user");
     const char *host = option(options, "host");
     const char *port = option(options, "port");
-    int n = snprintf(out, size, "postgres://%s%s%s%s%s/%s", user, *user != '\0' ? "@" : "",
-                     host, *port != '\0' ? ":" : "", port, option(options, "dbname"));
+    int n =
+        snprintf(out, size, "postgres://%s%s%s%s%s/%s", user, *user != '\0' ? "@" : "",
+                 host, *port != '\0' ? ":" : "", port, option(options, "dbname"));
     long number = strtol(port, NULL, 10);
     bool fine = n > 0 && (size_t)n < size &&
                 (port[0] == '\0' || (number > 0 && number <= UINT16_MAX));
@@ -310,10 +310,10 @@ static enum picket_status sql(const struct picket_fence_table *t, char **out)
     return pk_sqltext_make(&dialect, t, out);
 }
 
-const struct pk_resource_kind pk_resource_postgres = {
-    .scheme = "postgres",
-    .alias = "postgresql",
-    .form = "postgres://USER@HOST/DATABASE",
-    .open = open_postgres,
-    .sql = sql,
-    PK_SQL_VERBS};
+const struct pk_resource_kind pk_resource_postgres = {.scheme = "postgres",
+                                                      .alias = "postgresql",
+                                                      .form =
+                                                          "postgres://USER@HOST/DATABASE",
+                                                      .open = open_postgres,
+                                                      .sql = sql,
+                                                      PK_SQL_VERBS};

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Redis: redis://[USER]:PASSWORD@HOST:PORT/NUMBER, or ?socket=FILE. Everything that has
  * to be atomic is in lua/fence.lua, which is run by its digest. */
+#include <errno.h>
+#include <fcntl.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "client/error.h"
 #include "core/door.h"
@@ -77,11 +80,11 @@ static enum picket_status fail_reply(const struct pk_resource *r, const char *te
         const char *code;
         enum picket_status status;
     } codes[] = {
-        {"STALE ", PICKET_STALE},          {"UNCLAIMED ", PICKET_UNCLAIMED},
-        {"NOAUTH ", PICKET_DENIED},        {"WRONGPASS ", PICKET_DENIED},
-        {"NOPERM ", PICKET_DENIED},        {"ERR invalid password", PICKET_DENIED},
-        {"LOADING ", PICKET_UNREACHABLE},  {"MASTERDOWN ", PICKET_UNREACHABLE},
-        {"BUSY ", PICKET_UNREACHABLE},     {"ERR max number of clients", PICKET_UNREACHABLE},
+        {"STALE ", PICKET_STALE},         {"UNCLAIMED ", PICKET_UNCLAIMED},
+        {"NOAUTH ", PICKET_DENIED},       {"WRONGPASS ", PICKET_DENIED},
+        {"NOPERM ", PICKET_DENIED},       {"ERR invalid password", PICKET_DENIED},
+        {"LOADING ", PICKET_UNREACHABLE}, {"MASTERDOWN ", PICKET_UNREACHABLE},
+        {"BUSY ", PICKET_UNREACHABLE},    {"ERR max number of", PICKET_UNREACHABLE},
     };
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         if (begins(text, codes[i].code)) {
@@ -92,20 +95,43 @@ static enum picket_status fail_reply(const struct pk_resource *r, const char *te
     return pk_fail(PICKET_STORE, "%s: %s", r->where, text);
 }
 
-/* Sends and waits. OK: `*out` is the reply, to be freed, and may be an error. UNREACHABLE:
- * none came, and the connection is gone. */
+/* hiredis would write without MSG_NOSIGNAL, and a broken connection end the process. */
+static bool send_words(redisContext *context, struct words *w)
+{
+    char *text = NULL;
+    int len = redisFormatCommandArgv(&text, w->count, w->data, w->len);
+    PK_ASSERT(len > 0);
+    ssize_t n = 0;
+    for (int sent = 0; n >= 0 && sent < len; sent += (int)n) {
+        n = send(context->fd, text + sent, (size_t)(len - sent), MSG_NOSIGNAL);
+        n = n < 0 && errno == EINTR ? 0 : n;
+    }
+    redisFreeCommand(text);
+    return n >= 0;
+}
+
+/* Sends and waits. OK: `*out` is the reply, to be freed, and may be an error.
+ * UNREACHABLE: none came, `*out` is NULL and the connection is gone. */
 static enum picket_status exchange(struct pk_resource *r, struct words *w,
                                    redisReply **out)
 {
-    *out = redisCommandArgv(r->context, w->count, w->data, w->len);
-    return *out != NULL ? PICKET_OK : fail_away(r, r->context->errstr);
+    void *reply = NULL;
+    *out = NULL;
+    if (!send_words(r->context, w)) {
+        return fail_away(r, strerror(errno));
+    }
+    if (redisGetReply(r->context, &reply) != REDIS_OK) {
+        return fail_away(r, r->context->errstr);
+    }
+    *out = reply;
+    return PICKET_OK;
 }
 
 /* Makes an error reply a failure, and frees it. */
 static enum picket_status judge(const struct pk_resource *r, enum picket_status s,
                                 redisReply **reply)
 {
-    if (s == PICKET_OK && (*reply)->type == REDIS_REPLY_ERROR) {
+    if (*reply != NULL && (*reply)->type == REDIS_REPLY_ERROR) {
         s = fail_reply(r, (*reply)->str);
         freeReplyObject(*reply);
         *reply = NULL;
@@ -142,20 +168,21 @@ static enum picket_status greet(struct pk_resource *r)
 
 static enum picket_status reach(struct pk_resource *r)
 {
-    const struct timeval connect = {.tv_sec = CONNECT_S};
+    const struct timeval patience = {.tv_sec = CONNECT_S};
     const struct timeval answer = {.tv_sec = ANSWER_S};
     const struct pk_url *u = &r->url;
     if (r->context != NULL) {
         return PICKET_OK;
     }
     r->context = u->socket[0] != '\0'
-                     ? redisConnectUnixWithTimeout(u->socket, connect)
+                     ? redisConnectUnixWithTimeout(u->socket, patience)
                      : redisConnectWithTimeout(u->host[0] != '\0' ? u->host : "127.0.0.1",
-                                               u->port != 0 ? u->port : PORT, connect);
+                                               u->port != 0 ? u->port : PORT, patience);
     PK_ASSERT(r->context != NULL);
     if (r->context->err != 0 || redisSetTimeout(r->context, answer) != REDIS_OK) {
         return fail_away(r, r->context->errstr);
     }
+    (void)fcntl(r->context->fd, F_SETFD, FD_CLOEXEC);
     enum picket_status s = greet(r);
     if (s != PICKET_OK) {
         leave(r);
@@ -184,7 +211,7 @@ static enum picket_status open_redis(const char *url, struct pk_resource **out)
         pk_url_show(&r->url, "redis", r->where, sizeof r->where);
         s = is_number(r->url.path)
                 ? reach(r)
-                : pk_fail(PICKET_BADARG, "%s: a database of Redis is a number; it is " FORM,
+                : pk_fail(PICKET_BADARG, "%s: Redis numbers its databases; it is " FORM,
                           r->where);
     }
     if (s != PICKET_OK) {
@@ -204,6 +231,7 @@ static enum picket_status insist(struct pk_resource *r, struct words *w, bool on
 {
     bool fresh = r->context == NULL;
     enum picket_status s = reach(r);
+    *out = NULL;
     if (s != PICKET_OK) {
         return s;
     }
@@ -222,8 +250,8 @@ static enum picket_status insist(struct pk_resource *r, struct words *w, bool on
 static enum picket_status command(struct pk_resource *r, struct words *w, bool once,
                                   redisReply **out)
 {
-    *out = NULL;
-    return judge(r, insist(r, w, once, out), out);
+    enum picket_status s = insist(r, w, once, out);
+    return judge(r, s, out);
 }
 
 static enum picket_status load(struct pk_resource *r)
@@ -234,7 +262,7 @@ static enum picket_status load(struct pk_resource *r)
     add(&w, pk_text("LOAD"));
     add(&w, pk_text(pk_fence_lua));
     enum picket_status s = command(r, &w, false, &reply);
-    if (s == PICKET_OK) {
+    if (reply != NULL) {
         (void)snprintf(r->digest, sizeof r->digest, "%s",
                        reply->str != NULL ? reply->str : "");
         freeReplyObject(reply);
@@ -277,7 +305,7 @@ static enum picket_status run_script(struct pk_resource *r, const struct call *c
         add(&w, *c->value);
     }
     s = insist(r, &w, c->value != NULL, out);
-    if (s == PICKET_OK && (*out)->type == REDIS_REPLY_ERROR &&
+    if (*out != NULL && (*out)->type == REDIS_REPLY_ERROR &&
         begins((*out)->str, "NOSCRIPT")) {
         freeReplyObject(*out);
         w.data[0] = "EVAL";
@@ -296,13 +324,13 @@ static uint64_t fence_in(const char *text)
     return at == NULL ? 0 : (uint64_t)strtoull(at + strlen("token="), NULL, 10);
 }
 
-/* Runs it; `*out` is NULL unless OK. */
+/* Runs it; `*out` is NULL unless it went well. */
 static enum picket_status ask_script(struct pk_resource *r, const struct call *c,
                                      uint64_t *fence, redisReply **out)
 {
     *out = NULL;
     enum picket_status s = run_script(r, c, out);
-    if (s != PICKET_OK) {
+    if (*out == NULL) {
         return s;
     }
     const char *text = (*out)->str;
@@ -369,10 +397,10 @@ static enum picket_status get(struct pk_resource *r, const char *name, uint64_t 
     static const char *const fields[] = {"token", "value", NULL};
     redisReply *reply = NULL;
     enum picket_status s =
-        token == 0 ? read_fields(r, name, fields, &reply)
-                   : ask_script(r, &(struct call){"get", name, token, NULL}, fence,
-                                &reply);
-    if (s != PICKET_OK) {
+        token == 0
+            ? read_fields(r, name, fields, &reply)
+            : ask_script(r, &(struct call){"get", name, token, NULL}, fence, &reply);
+    if (reply == NULL) {
         return s;
     }
     PK_ASSERT(reply->elements == 2);
@@ -424,7 +452,7 @@ static enum picket_status show(struct pk_resource *r, const char *name,
     static const char *const fields[] = {"token", "shadow", "shadowed", "value", NULL};
     redisReply *reply;
     enum picket_status s = read_fields(r, name, fields, &reply);
-    if (s != PICKET_OK) {
+    if (reply == NULL) {
         return s;
     }
     PK_ASSERT(reply->elements == 4);

@@ -116,6 +116,9 @@ enum picket_status pk_sql_open(const struct pk_sql_base *base, const char *url,
     *r = (struct pk_resource){.base = base, .url = strdup(url)};
     PK_ASSERT(r->url != NULL);
     (void)snprintf(r->where, sizeof r->where, "%s", where);
+    for (char *c = r->where; *c != '\0'; c++) {
+        *c = (unsigned char)*c < ' ' ? '?' : *c; /* a sentence is one line */
+    }
     enum picket_status s = tell(r, reach(r));
     if (s != PICKET_OK) {
         pk_sql_close(r);
@@ -139,9 +142,9 @@ struct task {
     const char *change; /* NULL: nothing is written beside the fence */
     const char *look;   /* what the row is read by; NULL: it isn't */
     const char *name;
-    uint64_t number;             /* of `fence`; without one, of `change` */
+    uint64_t number;              /* of `fence`; without one, of `change` */
     const struct pk_bytes *value; /* of `change` */
-    bool once;                   /* must not be done twice */
+    bool once;                    /* must not be done twice */
 };
 
 static enum pk_sql_end take_steps(struct pk_resource *r, const struct task *t,
@@ -175,53 +178,58 @@ static enum pk_sql_end look_after(struct pk_resource *r, const struct task *t,
     return looked == PK_SQL_DONE ? end : looked;
 }
 
-/* `*sent`: COMMIT has been sent, so that a failure leaves it open what came of it. */
-static enum pk_sql_end transact(struct pk_resource *r, const struct task *t,
-                                struct pk_sql_row *row, bool *sent)
+/* Undoes what has failed, so that nothing stays locked. r->why stays what it was. */
+static void undo(struct pk_resource *r)
 {
     struct pk_sql_row unused = {.found = false};
     char why[PK_SQL_TEXT_MAX];
-    bool changes = t->fence != NULL || t->change != NULL;
-    enum pk_sql_end end = PK_SQL_DONE;
-    if (changes) {
-        end = ask(r, r->base->words.begin, NULL, row);
+    memcpy(why, r->why, sizeof why);
+    (void)ask(r, "ROLLBACK", NULL, &unused); /* says no if there is nothing to undo */
+    memcpy(r->why, why, sizeof why);
+}
+
+/* `*unsure` becomes true if the answer to COMMIT was lost. */
+static enum pk_sql_end transact(struct pk_resource *r, const struct task *t,
+                                struct pk_sql_row *row, bool *unsure)
+{
+    struct pk_sql_row unused = {.found = false};
+    if (t->fence == NULL && t->change == NULL) {
+        return take_steps(r, t, row);
     }
+    enum pk_sql_end end = ask(r, r->base->words.begin, NULL, row);
     if (end == PK_SQL_DONE) {
         end = take_steps(r, t, row);
     }
-    if (end == PK_SQL_DONE && changes) {
-        *sent = true;
-        return ask(r, "COMMIT", NULL, &unused);
+    if (end == PK_SQL_DONE) {
+        end = ask(r, "COMMIT", NULL, &unused);
+        *unsure = *unsure || end == PK_SQL_AWAY;
     }
-    if (end == PK_SQL_DONE || end == PK_SQL_AWAY || !changes) {
-        return end;
+    if (end != PK_SQL_DONE && end != PK_SQL_AWAY) {
+        undo(r);
+        end = look_after(r, t, end, row);
     }
-    memcpy(why, r->why, sizeof why); /* it is what counts, whatever comes after it */
-    (void)ask(r, "ROLLBACK", NULL, &unused); /* says no if there is nothing to undo */
-    end = look_after(r, t, end, row);
-    memcpy(r->why, why, sizeof why);
     return end;
 }
 
+/* Again while other transactions get in the way, and once more over a new connection if
+ * the one that we had turns out to be broken. */
 static enum picket_status perform(struct pk_resource *r, const struct task *t,
                                   struct pk_sql_row *row)
 {
     enum pk_sql_end end = PK_SQL_AGAIN;
-    bool sent = false;
-    bool fresh = false; /* the connection was opened for this call */
+    bool unsure = false;
     for (int i = 0; end == PK_SQL_AGAIN && i < TRIES; i++) {
-        fresh = r->db == NULL;
+        bool fresh = r->db == NULL;
         end = prepare(r);
         if (end == PK_SQL_DONE) {
-            end = transact(r, t, row, &sent);
+            end = transact(r, t, row, &unsure);
         }
         if (end == PK_SQL_AWAY) {
             leave(r);
-            bool open = sent && t->once;
-            end = fresh || open ? PK_SQL_AWAY : PK_SQL_AGAIN;
+            end = fresh || (unsure && t->once) ? PK_SQL_AWAY : PK_SQL_AGAIN;
         }
     }
-    if (end == PK_SQL_AWAY && sent) {
+    if (end == PK_SQL_AWAY && unsure) {
         return pk_fail(PICKET_UNKNOWN, "the connection to %s broke during COMMIT: %s",
                        r->where, r->why);
     }
@@ -346,7 +354,7 @@ enum picket_status pk_sql_run(struct pk_resource *r, const char *sql)
         end = r->base->script(r, sql);
     }
     if (end == PK_SQL_ABSENT) {
-        end = PK_SQL_FAILED; /* what is missing is no part of the fence: a table to guard */
+        end = PK_SQL_FAILED; /* what is missing is the table to be guarded */
     }
     return tell(r, end);
 }

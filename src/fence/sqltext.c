@@ -194,7 +194,7 @@ enum picket_status pk_sqltext_make(const struct pk_sqltext *d,
                                    const struct picket_fence_table *t, char **out)
 {
     size_t len;
-    struct names n;
+    struct names n = {.resource = ""};
     bool guards = t != NULL && t->table != NULL;
     enum picket_status s = guards ? read_names(d, t, &n) : PICKET_OK;
     if (s != PICKET_OK) {

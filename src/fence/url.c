@@ -18,7 +18,7 @@ static int digit(char c)
                                   : -1;
 }
 
-/* Decodes %XX in place; false if one is broken, or stands for a NUL. */
+/* Decodes %XX in place; false if one is broken, or stands for a control character. */
 static bool decode(char *text)
 {
     char *to = text;
@@ -29,7 +29,7 @@ static bool decode(char *text)
         }
         int high = digit(at[1]);
         int low = high < 0 ? -1 : digit(at[2]);
-        if (low < 0 || high + low == 0) {
+        if (low < 0 || high < 2) {
             return false;
         }
         *to++ = (char)(high * 16 + low);
@@ -103,8 +103,8 @@ static bool read_parts(char *text, struct pk_url *out)
     if (query[0] != '\0') {
         socket = cut(query, '=');
     }
-    bool fine = (query[0] == '\0' || strcmp(query, "socket") == 0) &&
-                decode(user) && decode(password) && decode(path) && decode(socket) &&
+    bool fine = (query[0] == '\0' || strcmp(query, "socket") == 0) && decode(user) &&
+                decode(password) && decode(path) && decode(socket) &&
                 read_host(place, out);
     out->user = user;
     out->password = password;
@@ -121,8 +121,9 @@ enum picket_status pk_url_read(const char *url, const char *form, struct pk_url 
         return PICKET_OK;
     }
     pk_url_free(out);
-    return pk_fail(PICKET_BADARG, "that URL can't be read; it is %s, with %%XX for "
-                                  "what is special in a name or a password",
+    return pk_fail(PICKET_BADARG,
+                   "that URL can't be read; it is %s, with %%XX for "
+                   "what is special in a name or a password",
                    form);
 }
 

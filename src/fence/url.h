@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct pk_url {
-    char *text; /* what the others point into */
+    char *text;                                         /* what the others point into */
     const char *user, *password, *host, *path, *socket; /* "" if not given */
     uint16_t port;                                      /* 0 if not given */
 };

@@ -25,9 +25,9 @@ import tempfile
 import threading
 
 from cluster import free_ports
-from tap import Failed, check, equal, wait_until
+from sessions import MARK, Session
+from tap import Failed, check, equal, test, wait_until
 
-MARK = "--picket-mark--"
 CALL = os.path.abspath(os.environ.get("RESOURCE_CALL", "build/test/resource_call"))
 
 _templates = {}
@@ -56,91 +56,13 @@ def find(program, *folders):
     return found
 
 
-class Answer:
-    """What a command line printed: rows as text, and the error if there was one."""
-
-    WORDS = {"picket: stale": "stale", "picket: unclaimed": "unclaimed",
-             "picket: no token": "no token", "picket: no name": "no name",
-             "read before it claimed": "again", "could not serialize": "again",
-             "Deadlock found": "again", "deadlock detected": "again",
-             "database is locked": "again", "permission denied": "denied",
-             "command denied": "denied", "(error) STALE": "stale",
-             "(error) UNCLAIMED": "unclaimed", "(error) BADARG": "no token"}
-
-    def __init__(self, lines):
-        errors = [n for n, line in enumerate(lines)
-                  if line.startswith(("ERROR", "Error", "Runtime error", "Parse error",
-                                      "(error)"))]
-        self.rows = lines[:errors[0]] if errors else lines
-        self.error = "\n".join(lines[errors[0]:]) if errors else ""
-
-    @property
-    def word(self):
-        """"ok", or in a word how it was refused."""
-        if not self.error:
-            return "ok"
-        return next((w for text, w in self.WORDS.items() if text in self.error), self.error)
-
-
-class Session:
-    """One connection: the database's command line, asked and answered through pipes."""
-
-    def __init__(self, argv, mark, end=";"):
-        self._mark = mark
-        self._end = end
-        self._process = subprocess.Popen(
-            ["stdbuf", "-oL", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, bufsize=1)
-
-    @property
-    def pid(self):
-        return self._process.pid
-
-    def send(self, *statements):
-        """Sends without waiting for the answer."""
-        with contextlib.suppress(BrokenPipeError):
-            for statement in statements:
-                self._process.stdin.write(statement.rstrip(";") + self._end + "\n")
-            self._process.stdin.write(self._mark + "\n")
-            self._process.stdin.flush()
-
-    def answer(self):
-        lines = []
-        for line in self._process.stdout:
-            if line.strip() in (MARK, f'"{MARK}"'):
-                return Answer(lines)
-            lines.append(line.rstrip("\n"))
-        return Answer([*lines, "ERROR: the session has ended"])
-
-    def ask(self, *statements):
-        self.send(*statements)
-        return self.answer()
-
-    def value(self, statement):
-        """The first row of a statement that has to succeed."""
-        answer = self.ask(statement)
-        equal(answer.word, "ok")
-        return answer.rows[0] if answer.rows else None
-
-    def done(self, *statements):
-        """Statements that have to succeed."""
-        equal(self.ask(*statements).word, "ok")
-
-    def stop(self):
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def cont(self):
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
-
-
 class Database:
-    """What the databases have in common."""
+    """What the databases have in common. The forms of statements take resource and
+    token; `affected` does one and gives the number of rows that it has changed;
+    `end_idle` has the server end this session when it is paused in a transaction."""
 
     begin = "BEGIN"
+    claim_form = check_form = affected_form = ""
     quote = '"'
     serial = "INTEGER PRIMARY KEY"
 
@@ -157,6 +79,15 @@ class Database:
 
     def start(self):
         raise NotImplementedError
+
+    def claim(self, resource, token):
+        return self.claim_form.format(resource, token)
+
+    def checks(self, resource, token):
+        return self.check_form.format(resource, token)
+
+    def affected(self, statement):
+        return self.affected_form.format(statement)
 
     def call(self, *args, url=None, value=b""):
         """The library's answer: its status, its fence, and what it printed below."""
@@ -182,11 +113,19 @@ class Database:
 
 class SQLite(Database):
     name = "sqlite"
+    claim_form = "INSERT INTO picket_claim (resource, token) VALUES ('{}', {})"
+    check_form = "INSERT INTO picket_check (resource, token) VALUES ('{}', {})"
+    affected_form = "{}; SELECT changes()"
+
+    def __init__(self, t, name="test.db", journal="wal"):
+        super().__init__(t)
+        self.path = t.path(name)
+        self.url = "sqlite:" + self.path
+        self._journal = journal
 
     def start(self):
-        self.path = self.t.path("test.db")
-        self.url = "sqlite:" + self.path
-        self.session().done("PRAGMA journal_mode = wal", "CREATE TABLE empty (x)")
+        self.session().done(f"PRAGMA journal_mode = {self._journal}",
+                            "CREATE TABLE empty (x)")
 
     def session(self, timeout_ms=20000):
         # Without syncing: see above. Waiting is SQLite's own.
@@ -194,19 +133,6 @@ class SQLite(Database):
         s.send(f"PRAGMA synchronous = off; PRAGMA busy_timeout = {timeout_ms}")
         s.answer()
         return s
-
-    @staticmethod
-    def claim(resource, token):
-        return f"INSERT INTO picket_claim(resource, token) VALUES ('{resource}', {token})"
-
-    @staticmethod
-    def checks(resource, token):
-        return f"INSERT INTO picket_check(resource, token) VALUES ('{resource}', {token})"
-
-    @staticmethod
-    def affected(statement):
-        """Does it, and gives the number of rows that it has changed."""
-        return f"{statement}; SELECT changes()"
 
 
 class Server(Database):
@@ -238,7 +164,11 @@ class Server(Database):
 
 class Postgres(Server):
     name = "postgres"
+    claim_form = "SELECT picket_claim('{}', {})"
+    check_form = "SELECT picket_check('{}', {})"
+    affected_form = "WITH done AS ({} RETURNING 1) SELECT count(*) FROM done"
     serial = "BIGSERIAL PRIMARY KEY"
+    end_idle = "SET idle_in_transaction_session_timeout = '1s'"
 
     def __init__(self, t):
         super().__init__(t)
@@ -254,6 +184,11 @@ class Postgres(Server):
         if self._user:
             self._options |= {"user": self._user.pw_uid, "group": self._user.pw_gid,
                               "extra_groups": []}
+
+    def end(self):
+        """As a crash does, but with its children: those outlive a SIGKILL of it."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
 
     def url_of(self, user, password, database="postgres"):
         return f"postgres://{user}:{password}@127.0.0.1:{self.port}/{database}"
@@ -290,18 +225,6 @@ class Postgres(Server):
         return Session([find("psql"), "-XqAt", "-v", "VERBOSITY=verbose",
                         self.url_of(user, password)], f"\\echo {MARK}")
 
-    @staticmethod
-    def claim(resource, token):
-        return f"SELECT picket_claim('{resource}', {token})"
-
-    @staticmethod
-    def checks(resource, token):
-        return f"SELECT picket_check('{resource}', {token})"
-
-    @staticmethod
-    def affected(statement):
-        return f"WITH done AS ({statement} RETURNING 1) SELECT count(*) FROM done"
-
     def waiting(self, watcher):
         """How many sessions wait for a lock."""
         return int(watcher.value("SELECT count(*) FROM pg_locks WHERE NOT granted"))
@@ -314,9 +237,13 @@ class Postgres(Server):
 
 class MariaDB(Server):
     name = "mariadb"
+    claim_form = "CALL picket_claim('{}', {})"
+    check_form = "CALL picket_check('{}', {})"
+    affected_form = "{}; SELECT ROW_COUNT()"
     begin = "START TRANSACTION"
     quote = "`"
     serial = "BIGINT AUTO_INCREMENT PRIMARY KEY"
+    end_idle = "SET idle_write_transaction_timeout = 1"
 
     def __init__(self, t):
         super().__init__(t)
@@ -329,11 +256,12 @@ class MariaDB(Server):
 
     @staticmethod
     def _settings(data):
-        user = [f"--user={pwd.getpwuid(os.getuid()).pw_name}"]
-        return ["--no-defaults", f"--datadir={data}", "--innodb-log-file-size=8M",
-                "--innodb-buffer-pool-size=24M", "--innodb-flush-log-at-trx-commit=0",
+        return ["--no-defaults", f"--datadir={data}",
+                f"--user={pwd.getpwuid(os.getuid()).pw_name}",
+                "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=24M",
+                "--innodb-flush-log-at-trx-commit=0",
                 "--innodb-data-file-path=ibdata1:8M:autoextend", "--skip-name-resolve",
-                "--innodb-buffer-pool-load-at-startup=OFF", "--aria-log-file-size=8M"] + user
+                "--innodb-buffer-pool-load-at-startup=OFF", "--aria-log-file-size=8M"]
 
     @classmethod
     def _make(cls, folder):
@@ -356,21 +284,10 @@ class MariaDB(Server):
         return self.listens() and self.session().ask("SELECT 1").word == "ok"
 
     def session(self, user="app", password="secret"):
-        return Session([find("mariadb"), "--no-defaults", "-NB", "--unbuffered", "--force",
-                        "--skip-reconnect", f"--port={self.port}", "--host=127.0.0.1", f"--user={user}",
-                        f"--password={password}", "test"], f"\\! echo {MARK}")
-
-    @staticmethod
-    def claim(resource, token):
-        return f"CALL picket_claim('{resource}', {token})"
-
-    @staticmethod
-    def checks(resource, token):
-        return f"CALL picket_check('{resource}', {token})"
-
-    @staticmethod
-    def affected(statement):
-        return f"{statement}; SELECT ROW_COUNT()"
+        return Session([find("mariadb"), "--no-defaults", "-NB", "--unbuffered",
+                        "--force", "--skip-reconnect", f"--port={self.port}",
+                        "--host=127.0.0.1", f"--user={user}", f"--password={password}",
+                        "test"], f"\\! echo {MARK}")
 
     def waiting(self, watcher):
         return int(watcher.value("SELECT variable_value FROM information_schema."
@@ -378,9 +295,9 @@ class MariaDB(Server):
                                  "'INNODB_ROW_LOCK_CURRENT_WAITS'"))
 
     def cut(self, watcher):
-        rows = watcher.ask("SELECT trx_mysql_thread_id FROM information_schema.innodb_trx "
-                           "WHERE trx_state = 'RUNNING'").rows
-        for thread in rows:
+        found = watcher.ask("SELECT trx_mysql_thread_id FROM information_schema."
+                            "innodb_trx WHERE trx_state = 'RUNNING'")
+        for thread in found.rows:
             watcher.ask(f"KILL {thread}")
 
 
@@ -393,18 +310,37 @@ class Redis(Server):
         self.socket = t.path("redis.sock")
         self.url = f"redis://:secret@127.0.0.1:{self.port}/0"
 
-    def start(self, *more):
-        self.launch([find("redis-server"), "--port", str(self.port), "--bind", "127.0.0.1",
-                     "--requirepass", "secret", "--save", "", "--appendonly", "yes",
-                     "--appendfsync", "no", "--dir", self.t.dir, "--unixsocket",
-                     self.socket, *more], self._answers)
+    def start(self):
+        self.launch([find("redis-server"), "--port", str(self.port),
+                     "--bind", "127.0.0.1", "--unixsocket", self.socket,
+                     "--requirepass", "secret", "--dir", self.t.dir, "--save", "",
+                     "--appendonly", "yes", "--appendfsync", "no"], self._answers)
 
     def _answers(self):
         return self.listens() and self.session().ask("PING").rows == ["PONG"]
 
     def session(self):
-        return Session([find("redis-cli"), "--no-raw", "--no-auth-warning", "-a", "secret",
-                        "-p", str(self.port)], f"ECHO {MARK}", end="")
+        return Session([find("redis-cli"), "--no-raw", "--no-auth-warning",
+                        "-a", "secret", "-p", str(self.port)], f"ECHO {MARK}", end="")
+
+
+class Loop:
+    """The library in a process of its own, with one connection: claims, or with a length
+    writes a value, and does so again when asked."""
+
+    def __init__(self, url, *args):
+        self._process = subprocess.Popen([CALL, url, "loop", *map(str, args)], text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def answer(self):
+        """The status; and for all but OK the sentence about it."""
+        status = self._process.stdout.readline().partition(" ")[0]
+        return status, "" if status == "OK" else self._process.stdout.readline().rstrip()
+
+    def again(self):
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self.answer()
 
 
 class Cutter:
@@ -441,3 +377,16 @@ class Cutter:
         for s in (source, target):
             with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)
+
+
+def over(*kinds, timeout=60):
+    """Makes one test for each of the databases out of a function of (t, db)."""
+    def decorate(function):
+        for kind in kinds:
+            def run(t, kind=kind):
+                with kind(t) as db:
+                    function(t, db)
+            run.__name__ = f"{function.__name__}__{kind.name}"
+            test(run, timeout=timeout)
+        return function
+    return decorate

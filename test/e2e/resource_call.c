@@ -5,12 +5,12 @@
  *     resource_call URL install|sql [TABLE COLUMN [RESOURCE]]
  *     resource_call URL claim|check|get|set|mode|show NAME [NUMBER]
  *     resource_call URL overwrite NAME
- *     resource_call URL loop NAME NUMBER
+ *     resource_call URL loop NAME NUMBER [LENGTH]
  *
  * `set` and `overwrite` read their value from stdin. Prints "STATUS FENCE" and, in a line
- * of its own, the value or the sentence about what is wrong. `loop` claims, prints, and
- * waits for a line on stdin before it claims again with the same connection. Always exits
- * 0, unless it is called wrongly.
+ * of its own, the value or the sentence about what is wrong. `loop` claims, or sets a
+ * value of that length, prints, and waits for a line on stdin before it does so again
+ * with the same connection. Always exits 0, unless it is called wrongly.
  */
 #include <inttypes.h>
 #include <picket_fence.h>
@@ -44,6 +44,21 @@ static void install(int argc, char **argv)
         return;
     }
     print(picket_fence_install(argv[1], &t), 0);
+}
+
+static void loop(struct picket_resource *r, const char *name, uint64_t number,
+                 const char *length)
+{
+    static const char zeroes[1 << 20];
+    char line[8];
+    do {
+        uint64_t fence = 0;
+        size_t len = length == NULL ? 0 : (size_t)strtoull(length, NULL, 10);
+        enum picket_status s =
+            length == NULL ? picket_resource_claim(r, name, number, &fence)
+                           : picket_resource_set(r, name, number, zeroes, len, &fence);
+        print(s, fence);
+    } while (fgets(line, sizeof line, stdin) != NULL);
 }
 
 static void call(struct picket_resource *r, const char *verb, const char *name,
@@ -102,9 +117,7 @@ int main(int argc, char **argv)
     }
     uint64_t number = argc > 4 ? strtoull(argv[4], NULL, 10) : 0;
     if (strcmp(argv[2], "loop") == 0) {
-        do {
-            call(r, "claim", argv[3], number);
-        } while (fgets(input, sizeof input, stdin) != NULL);
+        loop(r, argv[3], number, argc > 5 ? argv[5] : NULL);
     } else {
         call(r, argv[2], argv[3], number);
     }

@@ -98,7 +98,10 @@ static const char *new_name(const char *what)
     return name;
 }
 
-#define FOR_EACH_KIND(i) prepare(), i = 0; i < count; i++
+#define FOR_EACH_KIND(i)                                                                 \
+    prepare(), i = 0;                                                                    \
+    i < count;                                                                           \
+    i++
 
 /* ---- the rule, case by case ---- */
 
@@ -225,10 +228,16 @@ TEST(resource__keeps_values_byte_for_byte)
 TEST(resource__tells_names_apart)
 {
     static const char *const names[] = {
-        "Name",  "name",     "name ",  "na_e",       "na%e",  "n\xc3\xa4me",
-        "na'me", "na\"me",   "na`me",  "na\\me",     "{name}", "na}me",
-        "$name", "na;me--",  "name)",  "'; DROP TABLE picket_fence; --",
-        "0",     "\xf0\x9f\x94\x92", "n\xc3\x84me", "a\xcc\x88",
+        "Name",        "name",
+        "name ",       "na_e",
+        "na%e",        "n\xc3\xa4me",
+        "na'me",       "na\"me",
+        "na`me",       "na\\me",
+        "{name}",      "na}me",
+        "$name",       "na;me--",
+        "name)",       "'; DROP TABLE picket_fence; --",
+        "0",           "\xf0\x9f\x94\x92",
+        "n\xc3\x84me", "a\xcc\x88",
     };
     enum { NAMES = sizeof names / sizeof names[0] };
     size_t k;
