@@ -9,7 +9,8 @@ tools/setup.sh test
 
 # Most tests wait for real processes more than they work: one more of them at a time than
 # there are cores.
-at_once=$(($(nproc) + 1))
+MESON_TESTTHREADS=$(($(nproc) + 1))
+export MESON_TESTTHREADS
 
 # Configures folder $1 with the rest as meson's options, unless it is configured already.
 configure() {
@@ -19,14 +20,14 @@ configure() {
 
 echo '== as it ships (build)'
 plain=0
-{ configure build && meson test -C build --num-processes $at_once; } || plain=$?
+{ configure build && meson test -C build; } || plain=$?
 
 echo '== sanitized (build-asan)'
 sanitized=0
 {
     CC=clang configure build-asan \
         -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 &&
-        meson test -C build-asan --num-processes $at_once --no-suite lint --timeout-multiplier 3
+        meson test -C build-asan --no-suite lint --timeout-multiplier 3
 } || sanitized=$?
 
 echo '== threads (build-tsan)'
