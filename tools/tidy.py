@@ -27,6 +27,7 @@ LAYERS = {
     "proto": {"core", "proto"},
     "raft": {"core", "host", "raft"},
     "server": {"core", "host", "proto", "raft", "server"},
+    "gate": {"core", "host", "proto", "server", "gate", "public"},
     "sim": {"core", "client", "sim", "public"},
     "cli": {"*"},
 }
