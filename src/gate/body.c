@@ -154,6 +154,11 @@ size_t pk_body_take(struct pk_body *b, char *data, size_t len, size_t *kept)
     return used;
 }
 
+uint64_t pk_body_left(const struct pk_body *b)
+{
+    return b->whole ? 0 : b->framing == PK_FRAMING_LENGTH ? b->left : UINT64_MAX;
+}
+
 bool pk_body_end(struct pk_body *b)
 {
     b->whole = b->whole || b->framing == PK_FRAMING_END;

@@ -35,6 +35,8 @@ void pk_body_init(struct pk_body *b, const struct pk_head *h);
  * says how many bytes were used up in all. Takes all there is, unless `whole` or `bad`.
  */
 size_t pk_body_take(struct pk_body *b, char *data, size_t len, size_t *kept);
+/* Bytes that are still to come; UINT64_MAX: not known. */
+uint64_t pk_body_left(const struct pk_body *b);
 /* The connection has ended; false: in the middle of the body. */
 bool pk_body_end(struct pk_body *b);
 

@@ -12,7 +12,10 @@
 #include "core/tree.h"
 #include "gate/inside.h"
 
-enum { PART_MS = 3000 }; /* for a client to end its side after our last word */
+enum {
+    PART_MS = 3000, /* for a client to end its side after our last word */
+    REST_MAX = 65536,
+};
 
 static void run(struct pk_client *c);
 
@@ -39,13 +42,18 @@ static void part(struct pk_client *c)
     pk_wire_read(&c->wire);
 }
 
+static void await_another(struct pk_client *c)
+{
+    c->begun = false;
+    c->scanned = 0;
+    c->wire.late_ms = pk_gate_now(c->gate) + c->gate->options.idle_ms;
+}
+
 void pk_client_next(struct pk_client *c, bool close)
 {
     c->answering = false;
-    c->begun = false;
-    c->scanned = 0;
     c->last = c->last || close || c->gate->draining;
-    c->wire.late_ms = pk_gate_now(c->gate) + c->gate->options.idle_ms;
+    await_another(c);
     if (!c->wire.closing && !c->running) {
         run(c);
     }
@@ -130,25 +138,33 @@ static void put_answer(struct pk_client *c, const struct pk_exchange *x, int sta
     }
 }
 
-/* Whether the rest of the request's body is there, and thrown away. */
-static bool skip_body(struct pk_client *c, struct pk_exchange *x)
+/* Throws away what has come of the rest of a refused request's body. */
+static void skip_rest(struct pk_client *c)
 {
     size_t kept;
-    if (x == NULL || x->body.bad) {
+    char *data = c->wire.in + c->wire.at;
+    if (!c->rest.whole) {
+        size_t len = c->wire.len - c->wire.at;
+        pk_wire_use(&c->wire, pk_body_take(&c->rest, data, len, &kept));
+    }
+}
+
+/* Whether the connection can be used on after a refusal: the rest of the body is there
+ * or is short. A client that waits to be told to go on may never send it. */
+static bool can_go_on(struct pk_client *c, const struct pk_exchange *x)
+{
+    if (x == NULL || x->body.bad || x->close) {
         return false;
     }
-    char *data = c->wire.in + c->wire.at;
-    if (!x->body.whole) {
-        size_t used = pk_body_take(&x->body, data, c->wire.len - c->wire.at, &kept);
-        pk_wire_use(&c->wire, used);
-    }
-    return x->body.whole;
+    c->rest = x->body;
+    skip_rest(c);
+    return c->rest.whole || (!x->expects && pk_body_left(&c->rest) <= REST_MAX);
 }
 
 static void answer(struct pk_client *c, struct pk_exchange *x, int status,
                    struct pk_bytes body)
 {
-    c->last = !skip_body(c, x) || x->close || c->last || c->gate->draining;
+    c->last = !can_go_on(c, x) || c->last || c->gate->draining;
     put_answer(c, x, status, body, c->last);
     c->answering = true;
     c->wire.late_ms = pk_gate_now(c->gate) + c->gate->options.body_ms;
@@ -206,7 +222,7 @@ static void await_head(struct pk_client *c)
         pk_client_close(c);
         return;
     }
-    if (!c->begun && w->len > w->at) {
+    if (!c->begun && (w->len > w->at || !c->rest.whole)) {
         c->begun = true;
         w->late_ms = pk_gate_now(c->gate) + c->gate->options.header_ms;
     }
@@ -218,6 +234,14 @@ static void await_head(struct pk_client *c)
 static bool take_request(struct pk_client *c)
 {
     struct pk_wire *w = &c->wire;
+    if (!c->rest.whole) {
+        skip_rest(c);
+        if (!c->rest.whole) {
+            await_head(c);
+            return false;
+        }
+        await_another(c);
+    }
     skip_lines(c);
     const char *data = w->in + w->at;
     size_t len = w->len - w->at;
@@ -353,6 +377,7 @@ void pk_client_accept(struct pk_gate *g)
     memset(c, 0, sizeof *c);
     c->gate = g;
     pk_wire_init(&c->wire, &g->loop, &events, c);
+    c->rest.whole = true;
     pk_list_push(&g->clients, &c->link);
     g->n_clients++;
     g->counts.connections++;

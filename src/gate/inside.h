@@ -170,10 +170,11 @@ struct pk_client {
     struct pk_exchange *exchange; /* under way; NULL: a head is awaited */
     struct pk_resp_out out;       /* what is being sent: heads and own answers */
     size_t scanned;
-    bool begun;     /* some of a head has come */
-    bool answering; /* with an answer of our own */
-    bool last;      /* no request after this one */
-    bool parting;   /* all is said; its own end is awaited */
+    struct pk_body rest; /* of a refused request's body, to be thrown away */
+    bool begun;          /* some of a head has come */
+    bool answering;      /* with an answer of our own */
+    bool last;           /* no request after this one */
+    bool parting;        /* all is said; its own end is awaited */
     bool running;
     char address[64];
 };

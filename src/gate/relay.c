@@ -250,7 +250,9 @@ static void take_answer(struct pk_exchange *x, const struct pk_head *h)
     x->close = x->close || !x->body.whole || (endless && x->old) || x->gate->draining;
     x->keeping =
         x->once != NULL && pk_keyed_is_final(h->status) && pk_once_answer(x->once, h);
-    struct pk_rewrite_answer r = {.framing = x->chunks ? PK_FRAMING_CHUNKED : h->framing,
+    struct pk_rewrite_answer r = {.framing = x->chunks ? PK_FRAMING_CHUNKED
+                                             : endless ? PK_FRAMING_END
+                                                       : h->framing,
                                   .close = x->close,
                                   .old = x->old,
                                   .would_refuse = x->would_refuse};

@@ -315,8 +315,8 @@ enum { TICKETS = 24, NAMES = 3, TOKENS = 12, STEPS = 200000 };
 static struct world {
     struct pk_admit *a;
     uint64_t state, now;
-    uint64_t store[NAMES];      /* the truth */
-    uint64_t confirmed[NAMES];  /* the highest token that was let through */
+    uint64_t store[NAMES];     /* the truth */
+    uint64_t confirmed[NAMES]; /* the highest token that was let through */
     struct pk_admit_ticket t[TICKETS];
     int name[TICKETS];
     bool used[TICKETS], flies[TICKETS];

@@ -190,8 +190,20 @@ TEST(ask__reads_tokens_strictly)
     CHECK(token("9007199254740991") == PK_ASK_FINE);
     CHECK_U64(ask.token, PK_TOKEN_MAX);
     static const char *const bad[] = {
-        "0", "-1", "+1", "9007199254740992", "99999999999999999999999", "1.0",
-        "1e3", "0x10", "01", "1 2", "1,2", "", "abc", "1a",
+        "0",
+        "-1",
+        "+1",
+        "9007199254740992",
+        "99999999999999999999999",
+        "1.0",
+        "1e3",
+        "0x10",
+        "01",
+        "1 2",
+        "1,2",
+        "",
+        "abc",
+        "1a",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         CHECK(token(bad[i]) == PK_ASK_BAD_TOKEN);
@@ -357,7 +369,8 @@ static void check_body(const char *text, const char *wanted, size_t length)
 TEST(body__comes_out_of_chunks_whole)
 {
     CHECK_U64(with("Transfer-Encoding: chunked"), 0);
-    check_body("3\r\nabc\r\n0a;x=\"y\"\r\n0123456789\r\n0\r\n\r\nGET", "abc0123456789", 36);
+    check_body("3\r\nabc\r\n0a;x=\"y\"\r\n0123456789\r\n0\r\n\r\nGET", "abc0123456789",
+               36);
     check_body("0\r\nA: b\r\nC: d\r\n\r\n", "", 17);
     check_body("000\r\n\r\n", "", 7);
 }
@@ -366,10 +379,22 @@ TEST(body__refuses_chunks_that_are_not_plain)
 {
     CHECK_U64(with("Transfer-Encoding: chunked"), 0);
     static const char *const bad[] = {
-        "\r\n",       "x\r\n",      "-1\r\n",      "+1\r\na\r\n", "0x1\r\na\r\n",
-        "1 \r\na\r\n", "1\na\r\n",  "1\r\nab\r\n", "1\r\na\n0\r\n", "1\r\na\r0",
-        "00000000000000001\r\na",   "1;a\nb\r\n",  "0\r\n\n",      "0\r\nA\nb\r\n\r\n",
-        " 1\r\na\r\n", "ffffffffffffffff1\r\n",
+        "\r\n",
+        "x\r\n",
+        "-1\r\n",
+        "+1\r\na\r\n",
+        "0x1\r\na\r\n",
+        "1 \r\na\r\n",
+        "1\na\r\n",
+        "1\r\nab\r\n",
+        "1\r\na\n0\r\n",
+        "1\r\na\r0",
+        "00000000000000001\r\na",
+        "1;a\nb\r\n",
+        "0\r\n\n",
+        "0\r\nA\nb\r\n\r\n",
+        " 1\r\na\r\n",
+        "ffffffffffffffff1\r\n",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         check_body(bad[i], NULL, 0);
