@@ -26,7 +26,7 @@ struct pk_body {
     /* The rest is private. */
     enum pk_framing framing;
     uint64_t left; /* of the length, or of the chunk */
-    int step;
+    unsigned step;
     uint32_t digits, aside; /* of a size; of what is thrown away */
 };
 

@@ -296,7 +296,7 @@ void pk_exchange_begin(struct pk_client *c)
     if (g->n_exchanges > 2 * (size_t)g->options.connections) {
         pk_exchange_refuse(x, PK_OUTCOME_FULL,
                            "too many requests are in flight; try again");
-    } else if (!pk_stand_stands(&g->stand)) {
+    } else if (!pk_stand_held(&g->stand)) {
         pk_exchange_refuse(x, PK_OUTCOME_STANDBY,
                            "this gate does not stand now; try again");
     } else if (x->ask.flaw != PK_ASK_FINE) {
@@ -328,7 +328,7 @@ static void judge_stale(struct pk_exchange *x)
 
 static void judge_unsure(struct pk_exchange *x)
 {
-    bool stands = pk_stand_stands(&x->gate->stand);
+    bool stands = pk_stand_held(&x->gate->stand);
     if (stands && x->gate->options.shadow) {
         x->fenced = false;
         shadow(x, PK_SHADOW_STORE);

@@ -119,7 +119,7 @@ static void on_marked(struct pk_job *j)
     }
     switch (found) {
     case PK_ONCE_FRESH:
-        if (!pk_stand_stands(&x->gate->stand)) {
+        if (!pk_stand_held(&x->gate->stand)) {
             x->stage = PK_STAGE_KEEPING;
             pk_exchange_refuse(x, PK_OUTCOME_STANDBY,
                                "this gate stands no more; try again");
@@ -193,6 +193,13 @@ static void on_settled(struct pk_job *j)
 void pk_keyed_settle(struct pk_exchange *x, enum pk_once_how how)
 {
     x->stage = PK_STAGE_KEEPING;
+    if (x->up != NULL) {
+        pk_wire_pause(&x->up->wire); /* what is held stays where it is */
+        x->up->wire.late_ms = 0;
+    }
+    if (x->client != NULL) {
+        x->client->wire.late_ms = 0;
+    }
     pk_once_settle(x->once, how, x->status);
     x->job.run = run_end;
     x->job.done = on_settled;

@@ -361,7 +361,6 @@ static bool step_down(struct pk_exchange *x)
         (void)pk_body_end(&x->answer);
     }
     if (x->answer.whole) {
-        pk_wire_pause(w);
         pk_exchange_leave(x); /* it has done what it was told */
     } else if (kept == 0 && (!x->head_due || x->keeping)) {
         return await_more(x, "the service broke off in the middle of an answer");

@@ -145,6 +145,11 @@ bool pk_stand_stands(struct pk_stand *s)
     return s->shared || (s->held && picket_checkpoint(s->lock, 0) == PICKET_OK);
 }
 
+bool pk_stand_held(const struct pk_stand *s)
+{
+    return s->shared || s->held;
+}
+
 void pk_stand_tick(struct pk_stand *s, uint64_t now_ms)
 {
     if (s->retry_ms != 0 && now_ms >= s->retry_ms && !s->working && !s->closing) {
