@@ -49,7 +49,8 @@ http {
     }
 }
 """
-PROXY = 'proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection "";'
+PROXY = ('proxy_pass http://service; proxy_http_version 1.1; '
+         'proxy_set_header Connection "";')
 BODY = b"x" * 1024
 
 
@@ -82,7 +83,8 @@ def start_gate(program, folder, port, upstream, *flags):
     with log:
         process = subprocess.Popen(
             [program, "gate", "--on", "local:" + os.path.join(folder, f"s{port}"),
-             "--listen", f"127.0.0.1:{port}", "--upstream", f"http://127.0.0.1:{upstream}",
+             "--listen", f"127.0.0.1:{port}",
+             "--upstream", f"http://127.0.0.1:{upstream}",
              "--resource-from", "path-prefix", *flags], stdout=log, stderr=log)
     wait_for_port(port)
     return process

@@ -31,6 +31,7 @@ static struct pk_exchange *new_exchange(struct pk_gate *g)
     memset(x, 0, sizeof *x);
     x->head = head;
     x->gate = g;
+    x->began_ms = pk_gate_now(g);
     pk_list_push(&g->exchanges, &x->link);
     g->n_exchanges++;
     return x;
@@ -478,7 +479,7 @@ void pk_exchange_cut(struct pk_exchange *x, enum pk_outcome o, const char *why)
     }
 }
 
-void pk_exchange_up_late(struct pk_exchange *x)
+static void on_silence(struct pk_exchange *x)
 {
     static const char why[] = "the service does not answer; what it did is not known";
     x->up->wire.late_ms = 0;
@@ -507,4 +508,16 @@ void pk_exchange_up_late(struct pk_exchange *x)
         pk_client_refuse(c, x, PK_OUTCOME_SILENT, why);
     }
     pk_wire_read(&x->up->wire);
+}
+
+void pk_exchange_tick(struct pk_exchange *x, uint64_t now)
+{
+    bool asks = x->ticket.place == PK_ADMIT_ASKING || x->ticket.place == PK_ADMIT_ASKED;
+    if (x->up != NULL && x->up->wire.late_ms != 0 && now >= x->up->wire.late_ms) {
+        on_silence(x);
+    } else if (x->stage == PK_STAGE_ASKING && asks &&
+               now - x->began_ms >= x->gate->options.drain_ms) {
+        pk_exchange_refuse(x, PK_OUTCOME_STORE,
+                           "the store of the fences does not answer; try again");
+    }
 }

@@ -202,11 +202,8 @@ static void sweep_exchanges(struct pk_gate *g, uint64_t now)
 {
     struct pk_link *next;
     for (struct pk_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
-        struct pk_exchange *x = PK_OWNER(l, struct pk_exchange, link);
         next = pk_list_next(&g->exchanges, l);
-        if (x->up != NULL && x->up->wire.late_ms != 0 && now >= x->up->wire.late_ms) {
-            pk_exchange_up_late(x);
-        }
+        pk_exchange_tick(PK_OWNER(l, struct pk_exchange, link), now);
     }
 }
 
@@ -405,8 +402,14 @@ static bool open_doors(struct pk_gate *g, char *why, size_t size)
     }
     host_and_port(g->options.listen, port, listen, sizeof listen);
     if (g->options.admin != NULL) {
-        struct pk_http_options h = {
-            .loop = &g->loop, .listen = g->options.admin, .get = pk_gate_page, .ctx = g};
+        (void)pk_address_split(g->options.admin, g->admin_host, sizeof g->admin_host,
+                               &port);
+        g->admin_hosts[0] = g->admin_host;
+        struct pk_http_options h = {.loop = &g->loop,
+                                    .hosts = g->admin_hosts,
+                                    .listen = g->options.admin,
+                                    .get = pk_gate_page,
+                                    .ctx = g};
         g->admin = pk_http_new(&h, why, size);
         if (g->admin == NULL) {
             return false;

@@ -120,6 +120,7 @@ struct pk_exchange {
     struct pk_client *client; /* NULL: gone */
     struct pk_upstream *up;   /* NULL: none */
     struct pk_admit_ticket ticket;
+    uint64_t began_ms;
     bool fenced; /* the ticket is in use */
     bool counted;
 
@@ -187,6 +188,8 @@ struct pk_gate {
     uv_prepare_t prepare;
     uv_signal_t term, intr;
     struct pk_http *admin;
+    char admin_host[256];
+    const char *admin_hosts[2]; /* the name it may be asked for by, and NULL */
     struct pk_stand stand;
     struct pk_admit *admit;
     struct pk_ask_rules rules;
@@ -242,8 +245,8 @@ void pk_exchange_client_sent(struct pk_exchange *x);
 void pk_exchange_client_late(struct pk_exchange *x);
 bool pk_exchange_client_ended(struct pk_exchange *x, int error);
 void pk_exchange_client_gone(struct pk_exchange *x);
-/* The service is silent. */
-void pk_exchange_up_late(struct pk_exchange *x);
+/* Looks whether the store or the service has kept it waiting for too long. */
+void pk_exchange_tick(struct pk_exchange *x, uint64_t now);
 /* Breaks off what is in flight. */
 void pk_exchange_cut(struct pk_exchange *x, enum pk_outcome o, const char *why);
 

@@ -83,7 +83,6 @@ static void begin_compare(struct pk_exchange *x)
     struct pk_client *c = x->client;
     pk_exchange_leave(x);
     x->stage = PK_STAGE_COMPARING;
-    pk_once_hash(x->once, pk_bytes("", 0));
     if (x->body.whole) {
         pk_once_hashed(x->once);
     } else if (x->expects) {

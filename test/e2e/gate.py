@@ -63,7 +63,7 @@ def fence__survives_kill_9_and_a_clean_end(t):
         with Gate(t, s, "--ttl", "1s") as g:
             equal(g.call("PUT", "/a/echo", token=7).status, 200)
         with Gate(t, s, "--ttl", "1s", "--standby") as g:  # the first was killed
-            wait_until(lambda: g.look("/readyz").status == 200, what="a lock that is free")
+            wait_until(lambda: g.look("/readyz").status == 200, what="a free lock")
             equal(g.call("PUT", "/a/echo", token=6).status, 409)
             equal(g.call("PUT", "/a/echo", token=8).status, 200)
             equal(g.terminate(), 0)

@@ -34,7 +34,8 @@ def repeat__gets_the_first_answer_without_a_call(t):
         equal(g.outcome("replayed"), 4)
         equal(post(g, "/b/status?200", "POST").status, 200)  # another resource's key
         for _ in range(2):  # reads are not calls that need it
-            check(not replayed(post(g, "/a/status?200", "POST", method="GET")), "replayed")
+            a = post(g, "/a/status?200", "POST", method="GET")
+            check(not replayed(a), "replayed")
 
 
 @test
@@ -51,11 +52,12 @@ def answers__of_all_kinds_are_kept(t):
 def key__of_another_call_is_422(t):
     with Service() as s, Gate(t, s, *PASS) as g:
         equal(post(g, "/a/echo", "k", b"body").status, 200)
-        for answer in (post(g, "/a/echo", "k", b"other"), post(g, "/a/echo?x", "k", b"body"),
+        for answer in (post(g, "/a/echo", "k", b"other"),
+                       post(g, "/a/echo?x", "k", b"body"),
                        post(g, "/a/echo", "k", b"body", method="PUT"),
                        post(g, "/a/echo", "k", iter([b"bod", b"y!"]))):
             equal((answer.status, answer.error), (422, "key-reused"))
-        check(replayed(post(g, "/a/echo", "k", iter([b"bo", b"dy"]))), "the same in chunks")
+        check(replayed(post(g, "/a/echo", "k", iter([b"bo", b"dy"]))), "chunks differ")
         equal(len(s.calls), 1)
         for key in ("", "x" * 256, "\xe4"):
             equal(post(g, "/a/echo", key).error, "bad-key")
@@ -80,8 +82,8 @@ def answer__outlives_the_gate_and_its_clients(t):
         with Gate(t, s, *PASS) as g:
             equal(post(g, "/a/status?201", "k").status, 201)
             with socket.create_connection(("127.0.0.1", g.port)) as c:
-                c.sendall(b"POST /a/hold?h HTTP/1.1\r\nHost: h\r\nIdempotency-Key: gone\r\n"
-                          b"Content-Length: 1\r\n\r\nx")
+                c.sendall(b"POST /a/hold?h HTTP/1.1\r\nHost: h\r\n"
+                          b"Idempotency-Key: gone\r\nContent-Length: 1\r\n\r\nx")
                 wait_until(lambda: s.seen(path="/a/hold?h"), what="the call")
             s.release("h")  # nobody is there to take the answer
             wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
@@ -143,7 +145,7 @@ def calls__that_break_off_are_not_made_again(t):
         equal((half.error, half.json["status"]), ("answer-not-kept", 200))
         equal(post(g, "/a/hold?s", "s").status, 504)
         equal(post(g, "/a/hold?s", "s").error, "in-progress")
-        s.release("s")  # the answer that came too late for the first is there for the next
+        s.release("s")  # too late for the first, in time for the next
         wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
         check(replayed(post(g, "/a/hold?s", "s")), "not kept")
         equal(len(s.calls), 3)
@@ -152,7 +154,8 @@ def calls__that_break_off_are_not_made_again(t):
 @test
 def large__answers_are_passed_on_and_not_kept(t):
     with Service() as s, Gate(t, s, *PASS) as g:
-        for path in ("/a/flow?1000000", "/a/flow-chunked?1000000", "/a/flow-chunked?70000"):
+        for path in ("/a/flow?1000000", "/a/flow-chunked?1000000",
+                     "/a/flow-chunked?70000"):
             first = post(g, path, path)
             equal((first.status, len(first.body)), (200, int(path.partition("?")[2])))
             again = post(g, path, path)

@@ -170,6 +170,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Kind: until-end\r\n\r\n" + query.encode())
 
+    def do_refuse(self, _query):
+        """Answers before it has read the body, and never reads it."""
+        self.close_connection = True
+        self.answer(413, b"too much\n", Connection="close")
+
     def do_vanish(self, query):
         """Closes without an answer; `half` in the middle of one."""
         self.skip_body()
@@ -241,8 +246,8 @@ class Gate:
         return self
 
     def _started(self):
-        found = re.search(r"event=started.* listen=127.0.0.1:(\d+) .*admin=127.0.0.1:(\d+)",
-                          self.said())
+        line = r"event=started.* listen=127.0.0.1:(\d+) .*admin=127.0.0.1:(\d+)"
+        found = re.search(line, self.said())
         if found is None and self.process.poll() is not None:
             raise Failed(f"the gate has ended: {self.said()}")
         return found
