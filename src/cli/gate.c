@@ -10,7 +10,12 @@
 #include "core/utf8.h"
 #include "server/log.h"
 
-enum { HOUR_MS = 3600 * 1000, DEPTH_MAX = 16, CONNECTIONS_MAX = 100000 };
+enum {
+    HOUR_MS = 3600 * 1000,
+    DAY_MS = 24 * HOUR_MS,
+    DEPTH_MAX = 16,
+    CONNECTIONS_MAX = 100000
+};
 
 struct settings {
     struct pk_common common;
@@ -54,7 +59,7 @@ static const struct pk_option options[] = {
      "forward a repeated Idempotency-Key whose outcome is unknown",
      AT(gate.retry_unknown), 0, 0},
     {PK_OPTION_SPAN, 0, "upstream-timeout", "TIME",
-     "of silence of the service (default: 60s)", AT(gate.upstream_ms), 1, 24 * HOUR_MS},
+     "of silence of the service (default: 60s)", AT(gate.upstream_ms), 1, DAY_MS},
     {PK_OPTION_SPAN, 0, "header-timeout", "TIME",
      "for a request's head to come (default: 10s)", AT(gate.header_ms), 1, HOUR_MS},
     {PK_OPTION_SPAN, 0, "body-timeout", "TIME",

@@ -11,6 +11,7 @@
 #include "core/door.h"
 #include "core/tree.h"
 #include "gate/inside.h"
+#include "gate/say.h"
 
 enum {
     PART_MS = 3000, /* for a client to end its side after our last word */
@@ -70,53 +71,33 @@ enum pk_wire_sent pk_client_send(struct pk_client *c, struct pk_bytes more)
     return pk_wire_send(&c->wire, bufs, more.len > 0 ? 2 : 1);
 }
 
-static void put(struct pk_resp_out *out, const char *text)
-{
-    pk_resp_raw(out, text, strlen(text));
-}
-
-static void put_number(struct pk_resp_out *out, const char *key, uint64_t v)
-{
-    char digits[PK_RESP_DIGITS_MAX];
-    put(out, key);
-    pk_resp_raw(out, digits, pk_resp_digits(digits, v));
-}
-
-/* Text without control characters, as a JSON string. */
-static void put_string(struct pk_resp_out *out, const char *key, const char *text)
-{
-    put(out, key);
-    put(out, "\"");
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\') {
-            put(out, "\\");
-        }
-        pk_resp_raw(out, text, 1);
-    }
-    put(out, "\"");
-}
-
-static void put_reason(struct pk_resp_out *out, const struct pk_exchange *x,
+static void say_reason(struct pk_resp_out *out, const struct pk_exchange *x,
                        enum pk_outcome o, const char *why)
 {
-    put_string(out, "{\"error\":", pk_outcome_name(o));
+    pk_say(out, "{\"error\":");
+    pk_say_string(out, pk_text(pk_outcome_name(o)));
     if (x != NULL && x->ask.resource_len > 0 && x->ask.flaw == PK_ASK_FINE) {
-        put_string(out, ",\"resource\":", x->ask.resource);
+        pk_say(out, ",\"resource\":");
+        pk_say_string(out, pk_bytes(x->ask.resource, x->ask.resource_len));
     }
     if (x != NULL && x->ask.has_token) {
-        put_number(out, ",\"token\":", x->ask.token);
+        pk_say(out, ",\"token\":");
+        pk_say_number(out, x->ask.token);
     }
     if (x != NULL && x->fence != 0) {
-        put_number(out, ",\"fence\":", x->fence);
+        pk_say(out, ",\"fence\":");
+        pk_say_number(out, x->fence);
     }
     if (x != NULL && o == PK_OUTCOME_NOT_KEPT) {
-        put_number(out, ",\"status\":", (uint64_t)x->status);
+        pk_say(out, ",\"status\":");
+        pk_say_number(out, (uint64_t)x->status);
     }
-    put_string(out, ",\"message\":", why);
-    put(out, "}\n");
+    pk_say(out, ",\"message\":");
+    pk_say_string(out, pk_text(why));
+    pk_say(out, "}\n");
 }
 
-static void put_answer(struct pk_client *c, const struct pk_exchange *x, int status,
+static void say_answer(struct pk_client *c, const struct pk_exchange *x, int status,
                        struct pk_bytes body, bool close)
 {
     struct pk_resp_out *out = &c->out;
@@ -165,7 +146,7 @@ static void answer(struct pk_client *c, struct pk_exchange *x, int status,
                    struct pk_bytes body)
 {
     c->last = !can_go_on(c, x) || c->last || c->gate->draining;
-    put_answer(c, x, status, body, c->last);
+    say_answer(c, x, status, body, c->last);
     c->answering = true;
     c->wire.late_ms = pk_gate_now(c->gate) + c->gate->options.body_ms;
     switch (pk_client_send(c, pk_bytes("", 0))) {
@@ -188,7 +169,7 @@ void pk_client_refuse(struct pk_client *c, struct pk_exchange *x, enum pk_outcom
     if (c->wire.closing) {
         return;
     }
-    put_reason(&body, x, o, why);
+    say_reason(&body, x, o, why);
     answer(c, x, pk_outcome_status(o), pk_bytes(body.data, body.len));
     pk_resp_free(&body);
 }
@@ -198,7 +179,7 @@ static void refuse_head(struct pk_client *c, int status, const char *why)
 {
     struct pk_resp_out body = {0};
     c->gate->counts.outcomes[status == 408 ? PK_OUTCOME_SLOW : PK_OUTCOME_MALFORMED]++;
-    put_reason(&body, NULL, status == 408 ? PK_OUTCOME_SLOW : PK_OUTCOME_MALFORMED, why);
+    say_reason(&body, NULL, status == 408 ? PK_OUTCOME_SLOW : PK_OUTCOME_MALFORMED, why);
     answer(c, NULL, status, pk_bytes(body.data, body.len));
     pk_resp_free(&body);
 }

@@ -51,7 +51,7 @@ int pk_outcome_status(enum pk_outcome o)
 const char *pk_shadow_name(enum pk_shadow s)
 {
     static const char *const names[] = {
-#define X(shadow, name) [PK_SHADOW_##shadow] = name,
+#define X(shadow, name) [PK_SHADOW_##shadow] = (name),
         PK_SHADOWS(X)
 #undef X
     };

@@ -132,7 +132,7 @@ static const struct {
     uint32_t len;
     bool hop, kept;
 } known[] = {[PK_FIELD_OTHER] = {"", 0, false, false},
-#define X(kind, name, hop, kept) [PK_FIELD_##kind] = {name, sizeof name - 1, hop, kept},
+#define X(kind, name, hop, kept) [PK_FIELD_##kind] = {name, sizeof(name) - 1, hop, kept},
              PK_FIELDS(X)
 #undef X
 };

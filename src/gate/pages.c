@@ -3,15 +3,11 @@
 #include <stdio.h>
 
 #include "gate/inside.h"
+#include "gate/say.h"
 
 enum { FENCES_SHOWN = 1000 };
 
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
-
-static void put(struct pk_resp_out *out, const char *text)
-{
-    pk_resp_raw(out, text, strlen(text));
-}
 
 /* ---- metrics ---- */
 
@@ -111,26 +107,30 @@ static void write_metrics(struct pk_gate *g, struct pk_resp_out *out)
 
 /* ---- fences ---- */
 
+static void write_fence(const struct pk_admit_row *row, struct pk_resp_out *out)
+{
+    pk_say(out, "{\"resource\":");
+    pk_say_string(out, row->name);
+    pk_say(out, ",\"fence\":");
+    pk_say_number(out, row->fence);
+    pk_say(out, ",\"in_flight\":");
+    pk_say_number(out, row->flying);
+    pk_say(out, ",\"older_in_flight\":");
+    pk_say_number(out, row->older);
+    pk_say(out, ",\"waiting\":");
+    pk_say_number(out, row->waiting);
+    pk_say(out, "}");
+}
+
 static void write_fences(const struct pk_gate *g, struct pk_resp_out *out)
 {
     struct pk_admit_row row = {.name = pk_bytes("", 0)};
-    char text[160];
-    put(out, "{\"fences\":[");
+    pk_say(out, "{\"fences\":[");
     for (int i = 0; i < FENCES_SHOWN && pk_admit_show(g->admit, row.name, &row); i++) {
-        put(out, i == 0 ? "" : ",");
-        put(out, "{\"resource\":\"");
-        for (uint32_t k = 0; k < row.name.len; k++) {
-            put(out, row.name.data[k] == '"' || row.name.data[k] == '\\' ? "\\" : "");
-            pk_resp_raw(out, row.name.data + k, 1);
-        }
-        int n = snprintf(text, sizeof text,
-                         "\",\"fence\":%llu,\"in_flight\":%llu,\"older_in_flight\":%llu,"
-                         "\"waiting\":%llu}",
-                         (unsigned long long)row.fence, (unsigned long long)row.flying,
-                         (unsigned long long)row.older, (unsigned long long)row.waiting);
-        pk_resp_raw(out, text, (size_t)n);
+        pk_say(out, i == 0 ? "" : ",");
+        write_fence(&row, out);
     }
-    put(out, "]}\n");
+    pk_say(out, "]}\n");
 }
 
 void pk_gate_page(void *ctx, struct pk_bytes path, struct pk_bytes query,
@@ -142,18 +142,19 @@ void pk_gate_page(void *ctx, struct pk_bytes path, struct pk_bytes query,
         out->type = METRICS_TYPE;
         write_metrics(g, &out->body);
     } else if (pk_bytes_equal(path, pk_text("/healthz"))) {
-        put(&out->body, "ok\n");
+        pk_say(&out->body, "ok\n");
     } else if (pk_bytes_equal(path, pk_text("/readyz"))) {
         bool ready = pk_stand_stands(&g->stand) && !g->draining;
         out->status = ready ? 200 : 503;
-        put(&out->body, ready         ? "ready\n"
-                        : g->draining ? "not ready: being stopped\n"
-                                      : "not ready: another gate stands\n");
+        pk_say(&out->body, ready         ? "ready\n"
+                           : g->draining ? "not ready: being stopped\n"
+                                         : "not ready: another gate stands\n");
     } else if (pk_bytes_equal(path, pk_text("/fences"))) {
         out->type = "application/json";
         write_fences(g, &out->body);
     } else {
         out->status = 404;
-        put(&out->body, "nothing here; there are /metrics, /healthz, /readyz, /fences\n");
+        pk_say(&out->body,
+               "nothing here; there are /metrics, /healthz, /readyz, /fences\n");
     }
 }

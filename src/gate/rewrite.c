@@ -3,12 +3,9 @@
 
 #include <http_parser.h>
 
-static const char via[] = "Via: 1.1 picket-gate\r\n";
+#include "gate/say.h"
 
-static void put(struct pk_resp_out *out, const char *text)
-{
-    pk_resp_raw(out, text, strlen(text));
-}
+static const char via[] = "Via: 1.1 picket-gate\r\n";
 
 static void put_bytes(struct pk_resp_out *out, struct pk_bytes b)
 {
@@ -18,17 +15,17 @@ static void put_bytes(struct pk_resp_out *out, struct pk_bytes b)
 static void put_field(struct pk_resp_out *out, const struct pk_field *f)
 {
     put_bytes(out, f->name);
-    put(out, ": ");
+    pk_say(out, ": ");
     put_bytes(out, f->value);
-    put(out, "\r\n");
+    pk_say(out, "\r\n");
 }
 
 void pk_rewrite_field(struct pk_resp_out *out, const char *name, const char *value)
 {
-    put(out, name);
-    put(out, ": ");
-    put(out, value);
-    put(out, "\r\n");
+    pk_say(out, name);
+    pk_say(out, ": ");
+    pk_say(out, value);
+    pk_say(out, "\r\n");
 }
 
 /* ---- requests ---- */
@@ -36,25 +33,25 @@ void pk_rewrite_field(struct pk_resp_out *out, const char *name, const char *val
 static void put_forwarded(struct pk_resp_out *out, const struct pk_head *h,
                           const char *client)
 {
-    put(out, "X-Forwarded-For: ");
+    pk_say(out, "X-Forwarded-For: ");
     for (size_t i = 0; i < h->n; i++) {
         if (h->fields[i].kind == PK_FIELD_FORWARDED_FOR && h->fields[i].value.len > 0) {
             put_bytes(out, h->fields[i].value);
-            put(out, ", ");
+            pk_say(out, ", ");
         }
     }
-    put(out, client);
-    put(out, "\r\n");
+    pk_say(out, client);
+    pk_say(out, "\r\n");
 }
 
 void pk_rewrite_request(struct pk_resp_out *out, const struct pk_head *h,
                         const struct pk_rewrite_request *r)
 {
-    put(out, pk_head_method(h));
-    put(out, " ");
-    put(out, r->base);
+    pk_say(out, pk_head_method(h));
+    pk_say(out, " ");
+    pk_say(out, r->base);
     put_bytes(out, h->target);
-    put(out, " HTTP/1.1\r\n");
+    pk_say(out, " HTTP/1.1\r\n");
     if (pk_head_field(h, PK_FIELD_HOST, NULL) == NULL) {
         pk_rewrite_field(out, "Host", r->host);
     }
@@ -66,9 +63,9 @@ void pk_rewrite_request(struct pk_resp_out *out, const struct pk_head *h,
         }
     }
     put_forwarded(out, h, r->client);
-    put(out, via);
-    put(out,
-        h->framing == PK_FRAMING_CHUNKED ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+    pk_say(out, via);
+    pk_say(out, h->framing == PK_FRAMING_CHUNKED ? "Transfer-Encoding: chunked\r\n\r\n"
+                                                 : "\r\n");
 }
 
 /* ---- answers ---- */
@@ -77,14 +74,14 @@ void pk_rewrite_status(struct pk_resp_out *out, int status, struct pk_bytes reas
 {
     char code[] = {(char)('0' + status / 100 % 10), (char)('0' + status / 10 % 10),
                    (char)('0' + status % 10), ' '};
-    put(out, "HTTP/1.1 ");
+    pk_say(out, "HTTP/1.1 ");
     pk_resp_raw(out, code, sizeof code);
     if (reason.len > 0) {
         put_bytes(out, reason);
     } else {
-        put(out, http_status_str((enum http_status)status));
+        pk_say(out, http_status_str((enum http_status)status));
     }
-    put(out, "\r\n");
+    pk_say(out, "\r\n");
 }
 
 void pk_rewrite_fields(struct pk_resp_out *out, const struct pk_head *h)
@@ -97,15 +94,14 @@ void pk_rewrite_fields(struct pk_resp_out *out, const struct pk_head *h)
             put_field(out, f);
         }
     }
-    put(out, via);
+    pk_say(out, via);
 }
 
 static void put_length(struct pk_resp_out *out, uint64_t length)
 {
-    char digits[PK_RESP_DIGITS_MAX];
-    put(out, "Content-Length: ");
-    pk_resp_raw(out, digits, pk_resp_digits(digits, length));
-    put(out, "\r\n");
+    pk_say(out, "Content-Length: ");
+    pk_say_number(out, length);
+    pk_say(out, "\r\n");
 }
 
 void pk_rewrite_end(struct pk_resp_out *out, const struct pk_rewrite_answer *r)
@@ -114,11 +110,11 @@ void pk_rewrite_end(struct pk_resp_out *out, const struct pk_rewrite_answer *r)
         pk_rewrite_field(out, "Picket-Would-Refuse", r->would_refuse);
     }
     if (r->framing == PK_FRAMING_CHUNKED) {
-        put(out, "Transfer-Encoding: chunked\r\n");
+        pk_say(out, "Transfer-Encoding: chunked\r\n");
     }
-    put(out, r->close ? "Connection: close\r\n\r\n"
-             : r->old ? "Connection: keep-alive\r\n\r\n"
-                      : "\r\n");
+    pk_say(out, r->close ? "Connection: close\r\n\r\n"
+                : r->old ? "Connection: keep-alive\r\n\r\n"
+                         : "\r\n");
 }
 
 void pk_rewrite_answer(struct pk_resp_out *out, const struct pk_head *h,
@@ -136,7 +132,7 @@ void pk_rewrite_interim(struct pk_resp_out *out, const struct pk_head *h)
 {
     pk_rewrite_status(out, h->status, h->reason);
     pk_rewrite_fields(out, h);
-    put(out, "\r\n");
+    pk_say(out, "\r\n");
 }
 
 size_t pk_rewrite_chunk(char *room, size_t len)

@@ -60,6 +60,22 @@ static void finish(struct pk_admit *a)
     pk_admit_free(a);
 }
 
+static void fly(struct pk_admit *a, struct pk_admit_ticket *one)
+{
+    arrive(a, one, 1);
+    confirm(a, 1);
+    CHECK(decided(a, one, PK_ADMIT_GO));
+}
+
+/* One flies with token 1, and the store has confirmed the other's, which is 2. */
+static void fly_and_raise(struct pk_admit *a, struct pk_admit_ticket *one,
+                          struct pk_admit_ticket *two)
+{
+    fly(a, one);
+    arrive(a, two, 2);
+    confirm(a, 2);
+}
+
 /* The store is asked once; from then on memory knows, alone. */
 TEST(admit__asks_the_store_before_the_first_and_no_more)
 {
@@ -126,11 +142,7 @@ TEST(admit__who_waits_and_is_overtaken_is_stale)
 {
     struct pk_admit *a = alone(FOREVER_MS, 0);
     struct pk_admit_ticket one, two, three;
-    arrive(a, &one, 1);
-    confirm(a, 1);
-    CHECK(decided(a, &one, PK_ADMIT_GO));
-    arrive(a, &two, 2);
-    confirm(a, 2);
+    fly_and_raise(a, &one, &two);
     arrive(a, &three, 3);
     confirm(a, 3);
     CHECK(decided(a, &two, PK_ADMIT_STALE));
@@ -183,11 +195,7 @@ TEST(admit__waits_no_longer_than_drain_and_the_fence_stays)
 {
     struct pk_admit *a = alone(100, 0);
     struct pk_admit_ticket one, two, again;
-    arrive(a, &one, 1);
-    confirm(a, 1);
-    CHECK(decided(a, &one, PK_ADMIT_GO));
-    arrive(a, &two, 2);
-    confirm(a, 2);
+    fly_and_raise(a, &one, &two);
     pk_admit_tick(a, 99);
     CHECK(quiet(a));
     pk_admit_tick(a, 100);
@@ -202,11 +210,7 @@ TEST(admit__cuts_off_once_and_waits_for_the_end)
 {
     struct pk_admit *a = alone(FOREVER_MS, 50);
     struct pk_admit_ticket one, two;
-    arrive(a, &one, 1);
-    confirm(a, 1);
-    CHECK(decided(a, &one, PK_ADMIT_GO));
-    arrive(a, &two, 2);
-    confirm(a, 2);
+    fly_and_raise(a, &one, &two);
     pk_admit_tick(a, 49);
     CHECK(quiet(a));
     pk_admit_tick(a, 50);
@@ -224,9 +228,7 @@ TEST(admit__is_unsure_when_the_store_is_and_learns_again)
 {
     struct pk_admit *a = alone(FOREVER_MS, 0);
     struct pk_admit_ticket one, two, three;
-    arrive(a, &one, 1);
-    confirm(a, 1);
-    CHECK(decided(a, &one, PK_ADMIT_GO));
+    fly(a, &one);
     arrive(a, &two, 2);
     struct pk_admit_claim c = claim_of(a, 2);
     pk_admit_claimed(a, &c, 0, 0);
@@ -244,9 +246,7 @@ TEST(admit__forgets_when_the_gate_stands_aside)
 {
     struct pk_admit *a = alone(FOREVER_MS, 0);
     struct pk_admit_ticket one, two, three;
-    arrive(a, &one, 1);
-    confirm(a, 1);
-    CHECK(decided(a, &one, PK_ADMIT_GO));
+    fly(a, &one);
     arrive(a, &two, 2);
     struct pk_admit_claim c = claim_of(a, 2);
     pk_admit_forget(a);
