@@ -154,7 +154,6 @@ static void answer(struct pk_client *c, struct pk_exchange *x, int status,
         pk_client_next(c, false);
         break;
     case PK_WIRE_PENDING:
-        pk_wire_pause(&c->wire);
         break;
     case PK_WIRE_FAILED:
         pk_client_close(c);

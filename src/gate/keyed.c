@@ -193,7 +193,6 @@ void pk_keyed_settle(struct pk_exchange *x, enum pk_once_how how)
 {
     x->stage = PK_STAGE_KEEPING;
     if (x->up != NULL) {
-        pk_wire_pause(&x->up->wire); /* what is held stays where it is */
         x->up->wire.late_ms = 0;
     }
     if (x->client != NULL) {

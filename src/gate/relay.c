@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The bytes of an exchange. Both directions are pumps: a piece is taken out of one
- * connection's block, framed anew, and handed to the other connection; while that one
- * has not taken it, nothing more is read on this side. So what is in memory of a body is
- * at most a block for each direction, however large it is.
+ * connection's block, framed anew, and handed to the other connection; until that one
+ * has taken it, there is no next piece, and a block that is full is not read into. So
+ * what is in memory of a body is at most a block for each direction, however large it is.
  */
 #include <stdio.h>
 
@@ -113,10 +113,8 @@ static void read_client(struct pk_exchange *x)
     struct pk_client *c = x->client;
     if (!x->up->wire.writing) {
         pk_wire_pack(&c->wire);
-        pk_wire_read(&c->wire);
-    } else {
-        pk_wire_pause(&c->wire);
     }
+    pk_wire_read(&c->wire);
 }
 
 /* The client can't go on with its body. */
@@ -378,9 +376,6 @@ void pk_relay_down(struct pk_exchange *x)
     bool more = true;
     while (more && x->stage == PK_STAGE_FLYING && !client_is_busy(x)) {
         more = step_down(x);
-    }
-    if (x->stage == PK_STAGE_FLYING && client_is_busy(x)) {
-        pk_wire_pause(&x->up->wire);
     }
     pk_relay_patience(x);
 }

@@ -25,18 +25,26 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(w->in + w->len, (unsigned)(PK_WIRE_BYTES - w->len));
 }
 
+static void stop_reading(struct pk_wire *w)
+{
+    if (w->reading) {
+        w->reading = false;
+        (void)uv_read_stop((uv_stream_t *)&w->tcp);
+    }
+}
+
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct pk_wire *w = stream->data;
     (void)buf;
     if (n < 0) {
-        pk_wire_pause(w);
+        stop_reading(w);
         w->ended = true;
         w->events->ended(w->owner, (int)n);
     } else if (n > 0) {
         w->len += (size_t)n;
         if (w->len == PK_WIRE_BYTES) {
-            pk_wire_pause(w);
+            stop_reading(w);
         }
         w->events->came(w->owner);
     }
@@ -49,14 +57,6 @@ void pk_wire_read(struct pk_wire *w)
     }
     /* It can only fail for a handle that is closing. */
     w->reading = uv_read_start((uv_stream_t *)&w->tcp, on_alloc, on_read) == 0;
-}
-
-void pk_wire_pause(struct pk_wire *w)
-{
-    if (w->reading) {
-        w->reading = false;
-        (void)uv_read_stop((uv_stream_t *)&w->tcp);
-    }
 }
 
 void pk_wire_use(struct pk_wire *w, size_t n)

@@ -46,7 +46,6 @@ void pk_wire_init(struct pk_wire *w, uv_loop_t *loop, const struct pk_wire_event
                   void *owner);
 /* Reads as long as there is room; harmless when it does already, or has ended. */
 void pk_wire_read(struct pk_wire *w);
-void pk_wire_pause(struct pk_wire *w);
 /* The first `n` bytes of what has come are used. Moves nothing that a write may use. */
 void pk_wire_use(struct pk_wire *w, size_t n);
 /* Moves what is left to the front, so that there is room again. */

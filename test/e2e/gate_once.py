@@ -169,6 +169,16 @@ def large__answers_are_passed_on_and_not_kept(t):
 
 
 @test
+def answers__before_the_body_was_whole_are_not_kept(t):
+    with Service() as s, Gate(t, s, *PASS) as g:
+        body = bytes(4 << 20)
+        equal(post(g, "/a/refuse", "k", body).status, 413)
+        again = post(g, "/a/refuse", "k", body)
+        equal((again.error, again.json["status"]), ("answer-not-kept", 413))
+        equal(len(s.calls), 1)
+
+
+@test
 def repeat__that_waits_to_go_on_is_told_to(t):
     with Service() as s, Gate(t, s, *PASS) as g:
         equal(post(g, "/a/echo", "k", b"hello").status, 200)

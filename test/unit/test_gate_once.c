@@ -68,6 +68,15 @@ static void open_store(void)
     CHECK(picket_open(url, NULL, &store) == PICKET_OK);
 }
 
+/* Another gate, after the lease of `mine` has ended. */
+static void reopen_as_another(struct picket *mine)
+{
+    char url[80];
+    (void)snprintf(url, sizeof url, "local:%s", folder);
+    CHECK(picket_lease_close(mine, picket_lease(mine)) == PICKET_OK);
+    CHECK(picket_open(url, NULL, &store) == PICKET_OK);
+}
+
 static void close_store(void)
 {
     picket_close(store);
@@ -168,6 +177,24 @@ TEST(once__a_call_that_was_left_is_of_unknown_outcome)
     close_store();
 }
 
+/* Claimed before it was read: what somebody was told stays true (P6). */
+TEST(once__a_zombie_cannot_settle_what_was_told_to_be_unknown)
+{
+    open_store();
+    struct pk_once *zombie = call("/a", "x", false);
+    struct picket *mine = store;
+    reopen_as_another(mine);
+    CHECK(found("/a", "x") == PK_ONCE_UNKNOWN);
+    gather(zombie, "too late");
+    pk_once_settle(zombie, PK_ONCE_KEEP, 200);
+    pk_once_end(zombie);
+    CHECK(!pk_once_recorded(zombie));
+    pk_once_free(zombie);
+    CHECK(found("/a", "x") == PK_ONCE_UNKNOWN);
+    picket_close(mine);
+    close_store();
+}
+
 /* A gate that was paused past its lease writes with a token that is too low (P6). */
 TEST(once__a_zombie_cannot_overwrite)
 {
@@ -175,10 +202,7 @@ TEST(once__a_zombie_cannot_overwrite)
     struct pk_once *zombie = call("/a", "x", false);
     CHECK(pk_once_found(zombie) == PK_ONCE_FRESH);
     struct picket *mine = store;
-    char url[80];
-    (void)snprintf(url, sizeof url, "local:%s", folder);
-    CHECK(picket_lease_close(mine, picket_lease(mine)) == PICKET_OK); /* as by expiry */
-    CHECK(picket_open(url, NULL, &store) == PICKET_OK);
+    reopen_as_another(mine);
     struct pk_once *next = call("/a", "x", true);
     CHECK(pk_once_found(next) == PK_ONCE_FRESH);
     gather(next, "of the successor");
