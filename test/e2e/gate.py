@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import socket
+import struct
 import threading
 import time
 
@@ -136,33 +137,45 @@ def cut_off__resets_the_lower_and_admits_the_higher(t):
         equal(g.metric("picket_gate_cut_offs_total"), 1)
 
 
-def leave_in_the_middle(g, s, token, name, length):
-    """A client that sends two bytes of its body, and goes when the service has them."""
-    with socket.create_connection(("127.0.0.1", g.port)) as c:
-        c.sendall(b"PUT /r/hold?%s HTTP/1.1\r\nHost: h\r\nX-Picket-Token: %d\r\n"
-                  b"Content-Length: %d\r\n\r\nxx" % (name, token, length))
-        wait_until(lambda: s.seen(token=token), what="the request in flight")
+RESET = struct.pack("ii", 1, 0)  # for SO_LINGER: closing breaks off
 
 
-@test
-def client__that_goes_away_leaves_its_request_in_flight(t):
+def goes_away(t, length, reset):
+    """A client sends two bytes of its body and goes when the service has them: however
+    it does that, its request is in flight until the service is done with it."""
     with Service() as s, Gate(t, s) as g:
-        leave_in_the_middle(g, s, 1, b"gone", 2)
+        with socket.create_connection(("127.0.0.1", g.port)) as c:
+            c.sendall(b"PUT /r/hold?gone HTTP/1.1\r\nHost: h\r\nX-Picket-Token: 1\r\n"
+                      b"Content-Length: %d\r\n\r\nxx" % length)
+            wait_until(lambda: s.seen(token=1), what="the request in flight")
+            if reset:
+                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         new = g.later("PUT", "/r/echo", token=2)
         waiting(g, 1)
-        equal(s.seen(token=2), [])
+        equal((s.seen(token=2), g.metric("picket_gate_in_flight")), ([], 1))
         s.release("gone")
         equal(new.result().status, 200)
+        equal("error" in s.seen(token=1)[0], length > 2)
 
 
 @test
-def client__that_goes_in_the_middle_of_a_body_ends_it_for_the_service(t):
-    with Service() as s, Gate(t, s) as g:
-        leave_in_the_middle(g, s, 1, b"gone", 3)
-        equal(g.call("PUT", "/r/echo", token=2).status, 200)
-        check(s.seen(token=1)[0]["ended"] <= s.seen(token=2)[0]["began"],
-              "admitted before the service had given up the broken one")
-        contains(s.seen(token=1)[0]["error"], "ended early")
+def client__that_ends_its_connection_leaves_its_request_in_flight(t):
+    goes_away(t, length=2, reset=False)
+
+
+@test
+def client__that_breaks_off_leaves_its_request_in_flight(t):
+    goes_away(t, length=2, reset=True)
+
+
+@test
+def client__that_ends_in_the_middle_of_a_body_leaves_it_in_flight(t):
+    goes_away(t, length=3, reset=False)
+
+
+@test
+def client__that_breaks_off_in_the_middle_of_a_body_leaves_it_in_flight(t):
+    goes_away(t, length=3, reset=True)
 
 
 @test

@@ -4,7 +4,9 @@ import contextlib
 import http.client
 import itertools
 import os
+import random
 import re
+import select
 import shutil
 import socket
 import subprocess
@@ -192,6 +194,30 @@ def slow__readers_hold_the_service_back(t):
             count_download(g, f"/b/flow?{64 * MB}")
             equal(s.calls[1]["ended"], None)
             check(g.memory() - before < 2 * MB, "it takes more than it can give away")
+
+
+@test
+def slow__services_hold_clients_back(t):
+    size = 64 * MB
+    with Service() as s, Gate(t, s) as g:
+        g.call("PUT", "/a/sink", token=1, body=PIECE)
+        before, sent, crc = g.memory(), 0, 0
+        with socket.create_connection(("127.0.0.1", g.port)) as c:
+            c.sendall(b"PUT /a/sink?slow HTTP/1.1\r\nHost: h\r\nX-Picket-Token: 1\r\n"
+                      b"Content-Length: %d\r\nConnection: close\r\n\r\n" % size)
+            data = random.Random(1).randbytes(MB)  # so that a mix-up shows
+            while sent < size:
+                if not select.select([], [c], [], 0.3)[1]:
+                    check(g.memory() - before < 2 * MB, "it takes what nobody wants")
+                    s.release("slow")
+                n = c.send(data[sent % MB:sent % MB + 65536][:size - sent])
+                crc = zlib.crc32(data[sent % MB:sent % MB + n], crc)
+                sent += n
+            check(s.hold("slow").is_set(), "it was never held back")
+            got = b""
+            while piece := c.recv(4096):
+                got += piece
+        check(got.endswith(b"\r\n\r\n%d %d" % (size, crc)), got[-100:])
 
 
 # ---- malformed ----

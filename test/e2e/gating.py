@@ -131,12 +131,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, b"%d" % (value + 1))
 
     def do_hold(self, query):
-        """Answers when the test says so."""
-        self.skip_body()
-        self.server.hold(query).wait(READY_S)
+        """Answers when the test says so; also ends a broken body only then."""
+        try:
+            self.skip_body()
+        finally:
+            self.server.hold(query).wait(READY_S)
         self.answer(200, b"held\n")
 
-    def do_sink(self, _query):
+    def do_sink(self, query):
+        """Counts what it gets, after the test says so if it is to wait for that."""
+        if query:
+            self.server.hold(query).wait(READY_S)
         n = crc = 0
         for piece in self.pieces():
             n += len(piece)

@@ -332,7 +332,8 @@ TEST(rewrite__writes_chunk_lines)
 
 /* ---- bodies ---- */
 
-/* Takes the body in pieces of `step` bytes; gives its bytes, or NULL when it is bad. */
+/* Takes the body in pieces of `step` bytes; gives its bytes, or NULL when it is bad. It
+ * must be one of the two. */
 static const char *take(const char *text, size_t step, size_t *used)
 {
     static char got[1000];
@@ -350,6 +351,7 @@ static const char *take(const char *text, size_t step, size_t *used)
     got[n] = '\0';
     *used = at;
     CHECK_U64(b.taken, n);
+    CHECK(b.whole != b.bad);
     return b.whole ? got : NULL;
 }
 
