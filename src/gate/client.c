@@ -165,6 +165,9 @@ void pk_client_refuse(struct pk_client *c, struct pk_exchange *x, enum pk_outcom
                       const char *why)
 {
     struct pk_resp_out body = {0};
+    if (c->wire.writing) { /* it has not even taken what was said before */
+        pk_wire_reset(&c->wire);
+    }
     if (c->wire.closing) {
         return;
     }
@@ -287,7 +290,6 @@ static void on_ended(void *owner, int error)
 {
     struct pk_client *c = owner;
     if (c->exchange != NULL) {
-        c->last = true;
         if (pk_exchange_client_ended(c->exchange, error)) {
             pk_client_close(c);
         }

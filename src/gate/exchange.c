@@ -177,7 +177,7 @@ static void break_off(struct pk_exchange *x)
     }
 }
 
-static bool begun_answer(const struct pk_exchange *x)
+bool pk_exchange_begun(const struct pk_exchange *x)
 {
     return x->answering && !x->head_due && !x->keeping;
 }
@@ -186,7 +186,7 @@ static bool begun_answer(const struct pk_exchange *x)
 void pk_exchange_fail(struct pk_exchange *x, enum pk_outcome o, const char *why)
 {
     x->gate->counts.upstream_errors++;
-    if (begun_answer(x)) {
+    if (pk_exchange_begun(x)) {
         pk_exchange_count(x, o);
         break_off(x);
     }
@@ -385,10 +385,7 @@ void pk_exchange_client_came(struct pk_exchange *x)
 
 void pk_exchange_client_sent(struct pk_exchange *x)
 {
-    if (x->stage == PK_STAGE_KEEPING) {
-        return;
-    }
-    if (x->all_taken && x->up == NULL) {
+    if (x->stage == PK_STAGE_REPLAYING) {
         pk_exchange_finish(x);
     } else {
         pk_relay_down(x);
@@ -416,6 +413,7 @@ void pk_exchange_client_gone(struct pk_exchange *x)
     switch (x->stage) {
     case PK_STAGE_ASKING:
     case PK_STAGE_COMPARING:
+    case PK_STAGE_REPLAYING:
         pk_exchange_over(x);
         break;
     case PK_STAGE_MARKING:
@@ -439,7 +437,8 @@ void pk_exchange_client_gone(struct pk_exchange *x)
 void pk_exchange_client_late(struct pk_exchange *x)
 {
     struct pk_client *c = x->client;
-    bool answered = begun_answer(x) || c->wire.writing;
+    bool answered = pk_exchange_begun(x) || c->wire.writing;
+    pk_exchange_count(x, PK_OUTCOME_SLOW);
     pk_exchange_client_gone(x);
     if (answered) {
         pk_client_close(c);
@@ -465,7 +464,7 @@ void pk_exchange_cut(struct pk_exchange *x, enum pk_outcome o, const char *why)
         break;
     case PK_STAGE_CONNECTING:
     case PK_STAGE_FLYING:
-        if (begun_answer(x)) {
+        if (pk_exchange_begun(x)) {
             pk_exchange_count(x, o);
             break_off(x);
         }
@@ -491,7 +490,7 @@ static void on_silence(struct pk_exchange *x)
         return;
     }
     pk_exchange_count(x, PK_OUTCOME_SILENT);
-    bool begun = begun_answer(x);
+    bool begun = pk_exchange_begun(x);
     if (begun) {
         break_off(x);
     }

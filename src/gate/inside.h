@@ -91,8 +91,7 @@ struct pk_upstream {
     struct pk_wire wire;
     uv_connect_t connect;
     struct pk_exchange *exchange; /* NULL: idle, or closing */
-    bool connected;
-    bool reused; /* it has carried a request before this one */
+    bool reused;                  /* it has carried a request before this one */
 };
 
 /* Runs `run` on the thread pool, then `done` on the loop. */
@@ -108,6 +107,7 @@ enum pk_stage {
     PK_STAGE_ASKING,     /* for admission */
     PK_STAGE_MARKING,    /* the store is asked about its key */
     PK_STAGE_COMPARING,  /* a repeat's body is read, and compared */
+    PK_STAGE_REPLAYING,  /* an answer is sent from memory */
     PK_STAGE_CONNECTING, /* to the service */
     PK_STAGE_FLYING,     /* and forwarded to it */
     PK_STAGE_KEEPING,    /* the store is told how it ended */
@@ -263,6 +263,8 @@ void pk_exchange_refuse(struct pk_exchange *x, enum pk_outcome o, const char *wh
 void pk_exchange_tell(struct pk_exchange *x, enum pk_outcome o, const char *why);
 void pk_exchange_fail(struct pk_exchange *x, enum pk_outcome o, const char *why);
 void pk_exchange_over(struct pk_exchange *x);
+/* Whether some of the answer may have been sent to the client. */
+bool pk_exchange_begun(const struct pk_exchange *x);
 /* Those that have ended may be used again. */
 void pk_exchange_reuse_ended(struct pk_gate *g);
 

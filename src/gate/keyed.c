@@ -36,7 +36,8 @@ static void send_kept(struct pk_exchange *x, const struct pk_record *r)
         pk_rewrite_field(&c->out, "Content-Length", length);
     }
     pk_rewrite_end(&c->out, &a);
-    x->all_taken = true;
+    x->stage = PK_STAGE_REPLAYING;
+    c->wire.late_ms = pk_gate_now(x->gate) + x->gate->options.body_ms;
     enum pk_wire_sent sent = pk_client_send(c, r->answer);
     if (sent == PK_WIRE_DONE) {
         pk_exchange_finish(x);
@@ -204,11 +205,18 @@ void pk_keyed_settle(struct pk_exchange *x, enum pk_once_how how)
     pk_gate_job(x->gate, &x->job);
 }
 
-/* The last piece of an answer has come, and a mark is to be seen to first. */
+/* How an answer leaves the mark. One to a request that broke off in the middle can only
+ * say that something was done; otherwise the client may try again. */
+static enum pk_once_how how_it_ended(const struct pk_exchange *x)
+{
+    if (!pk_keyed_is_final(x->status) || (x->truncated && x->status >= 400)) {
+        return PK_ONCE_CLEAR;
+    }
+    return x->keeping && x->body.whole ? PK_ONCE_KEEP : PK_ONCE_NOT_KEPT;
+}
+
 void pk_keyed_hold(struct pk_exchange *x, struct pk_bytes piece)
 {
     x->held = piece;
-    pk_keyed_settle(x, x->keeping && x->body.whole    ? PK_ONCE_KEEP
-                       : pk_keyed_is_final(x->status) ? PK_ONCE_NOT_KEPT
-                                                      : PK_ONCE_CLEAR);
+    pk_keyed_settle(x, how_it_ended(x));
 }

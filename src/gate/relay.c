@@ -88,8 +88,6 @@ static bool may_send(struct pk_exchange *x)
     return false;
 }
 
-static void no_answer(struct pk_exchange *x, int error);
-
 /* The service takes no more; it may have said why, so its answer is waited for. */
 static void go_deaf(struct pk_exchange *x, int error)
 {
@@ -98,6 +96,7 @@ static void go_deaf(struct pk_exchange *x, int error)
         no_answer(x, error);
     } else {
         pk_wire_read(&x->up->wire);
+        pk_relay_patience(x);
     }
 }
 
@@ -121,9 +120,12 @@ static void read_client(struct pk_exchange *x)
 static void abandon_body(struct pk_exchange *x)
 {
     struct pk_client *c = x->client;
-    bool bad = x->body.bad;
+    bool refusing = x->body.bad && !pk_exchange_begun(x);
+    if (refusing) {
+        pk_exchange_count(x, PK_OUTCOME_MALFORMED);
+    }
     pk_exchange_client_gone(x);
-    if (bad && !c->wire.closing) {
+    if (refusing) {
         pk_client_refuse(c, NULL, PK_OUTCOME_MALFORMED,
                          "the body is not what it should be");
     } else {
@@ -387,8 +389,8 @@ static void no_answer(struct pk_exchange *x, int error)
 {
     static char why[128];
     struct pk_upstream *u = x->up;
-    bool nothing = u->wire.accepted == 0 || (x->idempotent && x->body.taken == 0);
-    if (u->reused && nothing && x->client != NULL) {
+    bool harmless = x->idempotent && x->body.taken == 0 && x->once == NULL;
+    if (u->reused && (harmless || u->wire.accepted == 0) && x->client != NULL) {
         x->gate->counts.upstream_retries++;
         x->resend = x->head_sent && x->body.taken > 0;
         x->head_sent = x->all_sent = x->deaf = false;

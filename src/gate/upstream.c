@@ -73,7 +73,6 @@ static void on_connect(uv_connect_t *req, int status)
         pk_exchange_up_ended(u->exchange, status);
         return;
     }
-    u->connected = true;
     pk_exchange_connected(u->exchange);
 }
 

@@ -9,7 +9,9 @@ import re
 import select
 import shutil
 import socket
+import struct
 import subprocess
+import time
 import zlib
 
 from cluster import free_ports
@@ -321,7 +323,7 @@ def slow__clients_lose_their_place(t):
         equal(statuses(g.raw(start)), [408])
         equal(statuses(g.raw(start + b"Content-Length: 10\r\n\r\nhello")), [408])
         wait_until(lambda: g.metric("picket_gate_in_flight") == 0, what="its end")
-        equal(g.outcome("too-slow"), 2)
+        equal(g.outcome("too-slow"), 3)
 
 
 @test
@@ -440,6 +442,64 @@ def idle__connections_that_the_service_closes_are_replaced_where_that_is_safe(t)
         s.heads.clear()
         equal(both("POST", b"x").status, 502)  # it may have been done
         equal(s.heads, ["GET", "POST"])
+
+
+# ---- everything at once ----
+
+PATHS = ["echo", "flow?300000", "flow-chunked?100000", "until-end?x", "vanish", "strict",
+         "vanish?half", "status?204", "status?503", "refuse", "count", "sink", "hold?h"]
+
+
+def be_a_nuisance(g, seed, until):
+    """A client that does anything, in pieces, and often goes in the middle."""
+    dice = random.Random(seed)
+    while time.monotonic() < until:
+        data = b""
+        for _ in range(dice.randint(1, 4)):
+            method = dice.choice(("GET", "PUT", "POST", "HEAD", "DELETE"))
+            path = dice.choice(PATHS)
+            body = bytes(dice.choice((0, 5, 3000, 200000)))
+            key = f"Idempotency-Key: {method} {path} {len(body)}"
+            fields = [f"X-Picket-Token: {dice.randint(1, 30)}"] * dice.choice((0, 1, 1))
+            fields += [key] * dice.choice((0, 0, 1))
+            fields += ["Expect: 100-continue"] * dice.choice((0, 0, 0, 1))
+            fields += ["Connection: close"] * dice.choice((0, 0, 0, 1))
+            chunked = dice.random() < 0.3
+            fields.append("Transfer-Encoding: chunked" if chunked
+                          else f"Content-Length: {len(body) + dice.choice((0, 0, 0, 9))}")
+            lines = [f"{method} /{dice.choice('ab')}/{path} HTTP/1.1", "Host: h"]
+            data += "\r\n".join(lines + fields).encode() + b"\r\n\r\n"
+            data += b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) \
+                if chunked and body else b"0\r\n\r\n" if chunked else body
+        with contextlib.suppress(OSError), \
+                socket.create_connection(("127.0.0.1", g.port), 1) as c:
+            c.settimeout(0.3)
+            if dice.random() < 0.3:
+                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            cut = dice.choice((len(data), len(data), dice.randrange(len(data))))
+            c.sendall(data[:cut])
+            for _ in range(dice.randint(0, 40)):
+                if not c.recv(65536):
+                    break
+
+
+@test
+def anything__goes_and_nothing_is_left_behind(t):
+    flags = ("--missing", "pass", "--cut-off", "100ms", "--drain", "300ms",
+             "--upstream-timeout", "200ms", "--body-timeout", "200ms")
+    t.write("counter", "0")
+    with Service(t.path("counter")) as s, Gate(t, s, *flags) as g:
+        until = time.monotonic() + 4
+        rough = [Later(lambda k=k: be_a_nuisance(g, k, until)) for k in range(12)]
+        for r in rough:
+            r.result()
+        s.release("h")
+        for name in ("exchanges", "in_flight", "waiting", "connections"):
+            wait_until(lambda n=name: g.metric("picket_gate_" + n) == 0, what="its end")
+        for name in ("forwarded", "stale", "replayed", "upstream"):
+            check(g.outcome(name) > 0, f"nothing was {name}")
+        equal(g.call("PUT", "/a/echo", token=1000, body=b"x").body, b"x")
+        equal(g.terminate(), 0)
 
 
 # ---- a service of another make ----

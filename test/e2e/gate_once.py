@@ -49,6 +49,39 @@ def answers__of_all_kinds_are_kept(t):
 
 
 @test
+def repeats__wait_for_a_client_that_does_not_read(t):
+    one = b"POST /a/flow?60000 HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n" \
+          b"Content-Length: 1\r\n\r\nx"
+    with Service() as s, Gate(t, s, *PASS) as g:
+        for leaves in (True, False):
+            with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+                last = one.replace(b"Host", b"Connection: close\r\nHost")
+                c.sendall(one * 199 + last)
+                wait_until(lambda: g.outcome("replayed") > 3, what="the first repeats")
+                if not leaves:
+                    got = b""
+                    while piece := c.recv(1 << 20):
+                        got += piece
+                    equal(got.count(b"Picket-Replayed: true"), 200)
+            wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
+        equal(len(s.calls), 1)
+
+
+@test
+def body__that_breaks_off_decides_by_the_answer(t):
+    head = b"POST /a/%s HTTP/1.1\r\nHost: h\r\nIdempotency-Key: %s\r\n" \
+           b"Content-Length: 5\r\n\r\nx"
+    with Service() as s, Gate(t, s, *PASS) as g:
+        for path, error in ((b"strict", ""), (b"sink", "outcome-unknown")):
+            with socket.create_connection(("127.0.0.1", g.port)) as c:
+                c.sendall(head % (path, path))
+                wait_until(lambda: s.seen(path="/a/" + path.decode()), what="the call")
+            wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
+            again = post(g, "/a/" + path.decode(), path.decode(), b"xxxxx")
+            equal((path, again.error, replayed(again)), (path, error, False))
+
+
+@test
 def key__of_another_call_is_422(t):
     with Service() as s, Gate(t, s, *PASS) as g:
         equal(post(g, "/a/echo", "k", b"body").status, 200)

@@ -175,6 +175,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Kind: until-end\r\n\r\n" + query.encode())
 
+    def do_strict(self, _query):
+        """Has a word even for who breaks off."""
+        try:
+            self.skip_body()
+            self.answer(200, b"fine\n")
+        except ConnectionError:
+            self.close_connection = True
+            self.answer(400, b"broken\n", Connection="close")
+
     def do_refuse(self, _query):
         """Answers before it has read the body, and never reads it."""
         self.close_connection = True
