@@ -71,7 +71,7 @@ void pk_keyed_compare(struct pk_exchange *x)
     } else if (r->kind == PK_RECORD_NOT_KEPT) {
         x->status = r->status;
         pk_exchange_refuse(x, PK_OUTCOME_NOT_KEPT,
-                           "the call was made, but its answer was too large to be kept");
+                           "the call was made, but its answer could not be kept");
     } else {
         x->replayed = true;
         send_kept(x, r);
