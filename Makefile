@@ -9,8 +9,8 @@ SEEDS ?= 20000
 
 SECONDS ?= 120
 
-.PHONY: help run build test lint format coverage bench-core bench-peers contend chaos \
-	fuzz model mutants sim sim-mutants install setup clean
+.PHONY: help run build test lint format coverage bench-core bench-peers bench-gate \
+	contend chaos fuzz model mutants sim sim-mutants install setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -45,6 +45,10 @@ bench-core: build ## measure the lock machine alone
 bench-peers: build ## measure a cluster beside Redis and etcd; takes five minutes
 	@tools/setup.sh bench
 	@bench/compare.py
+
+bench-gate: build ## measure what the gate costs: nginx alone and behind it
+	@tools/setup.sh bench-gate
+	@bench/gate.py
 
 chaos: build ## kill and freeze real nodes for SECONDS (120) and check what clients saw
 	@PICKET_CHAOS_SECONDS=$(SECONDS) python3 test/e2e/chaos.py chaos

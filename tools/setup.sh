@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Installs the Debian packages that a purpose needs:
-#     tools/setup.sh build|test|lint|coverage|fuzz|bench
+#     tools/setup.sh build|test|lint|coverage|fuzz|bench|bench-gate
 # Silent when all of them are there. On a system without dpkg it leaves the choice to you.
 #
 # The consensus library must be 0.22.1 or newer: older ones lose acknowledged writes.
@@ -17,7 +17,8 @@ case ${1:-} in
 build) wanted=$build ;;
 test)
     wanted="$build $clang python3 shellcheck redis-server redis-tools python3-redis
-        iproute2 iptables nodejs npm strace sqlite3 postgresql mariadb-server"
+        iproute2 iptables nodejs npm strace sqlite3 postgresql mariadb-server
+        nginx-light"
     ;;
 lint) wanted="$build clang-format clang-tidy python3 shellcheck" ;;
 coverage) wanted="$build gcovr python3" ;;
@@ -26,8 +27,9 @@ bench)
     wanted="$build python3 redis-server redis-tools etcd-server
         golang-go golang-etcd-server-dev"
     ;;
+bench-gate) wanted="$build python3 nginx-light wrk" ;;
 *)
-    echo "usage: tools/setup.sh build|test|lint|coverage|fuzz|bench" >&2
+    echo "usage: tools/setup.sh build|test|lint|coverage|fuzz|bench|bench-gate" >&2
     exit 2
     ;;
 esac

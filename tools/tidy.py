@@ -28,6 +28,7 @@ LAYERS = {
     "fence": {"core", "host", "client", "fence", "public"},
     "raft": {"core", "host", "raft"},
     "server": {"core", "host", "proto", "raft", "server"},
+    "gate": {"core", "host", "proto", "server", "gate", "public"},
     "sim": {"core", "client", "sim", "public"},
     "cli": {"*"},
 }
