@@ -7,6 +7,11 @@ set -eu
 cd "$(dirname "$0")/.."
 tools/setup.sh test
 
+# Most tests wait for real processes more than they work: one more of them at a time than
+# there are cores.
+MESON_TESTTHREADS=$(($(nproc) + 1))
+export MESON_TESTTHREADS
+
 # Configures folder $1 with the rest as meson's options, unless it is configured already.
 configure() {
     rm -f "$1/meson-logs/testlog.json"

@@ -27,7 +27,7 @@ enum { SLOTS = 2, SLOT_BYTES = PK_FENCEFILE_BYTES / SLOTS };
 
 /* ---- places ---- */
 
-enum picket_status pk_place_cannot(const struct pk_place *p, const char *deed)
+enum picket_status pk_fenced_cannot(const struct pk_fenced *p, const char *deed)
 {
     int error = errno;
     bool denied = error == EACCES || error == EPERM || error == EROFS;
@@ -46,7 +46,7 @@ static char *follow(const char *path)
 }
 
 /* Splits into directory (opened) and name. */
-static enum picket_status settle(char *real, struct pk_place *p)
+static enum picket_status settle(char *real, struct pk_fenced *p)
 {
     char *slash = strrchr(real, '/');
     const char *base = slash == NULL ? real : slash + 1;
@@ -65,29 +65,29 @@ static enum picket_status settle(char *real, struct pk_place *p)
         *slash = '\0';
     }
     p->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return p->dir_fd < 0 ? pk_place_cannot(p, "open the directory of") : PICKET_OK;
+    return p->dir_fd < 0 ? pk_fenced_cannot(p, "open the directory of") : PICKET_OK;
 }
 
-enum picket_status pk_place_open(const char *path, struct pk_place *out)
+enum picket_status pk_fenced_open(const char *path, struct pk_fenced *out)
 {
     struct stat st;
-    *out = (struct pk_place){.dir_fd = -1};
+    *out = (struct pk_fenced){.dir_fd = -1};
     (void)snprintf(out->path, sizeof out->path, "%s", path);
     char *real = follow(path);
     if (real == NULL) {
-        return pk_place_cannot(out, "follow the link");
+        return pk_fenced_cannot(out, "follow the link");
     }
     enum picket_status s = settle(real, out);
     free(real);
     if (s == PICKET_OK && fstatat(out->dir_fd, out->base, &st, 0) == 0 &&
         !S_ISREG(st.st_mode)) {
         s = pk_fail(PICKET_BADARG, "%s can't be fenced: it is not a plain file", path);
-        pk_place_close(out);
+        pk_fenced_close(out);
     }
     return s;
 }
 
-void pk_place_close(struct pk_place *p)
+void pk_fenced_close(struct pk_fenced *p)
 {
     pk_fd_close(&p->dir_fd);
 }
@@ -144,12 +144,12 @@ bool pk_fencefile_parse(const char slots[PK_FENCEFILE_BYTES], struct pk_fencefil
     return out->seq > 0;
 }
 
-static enum picket_status read_state(const struct pk_place *p, int fd,
+static enum picket_status read_state(const struct pk_fenced *p, int fd,
                                      struct pk_fencefile *out)
 {
     char slots[PK_FENCEFILE_BYTES] = {0};
     if (pread(fd, slots, sizeof slots, 0) < 0) {
-        return pk_place_cannot(p, "read the fence of");
+        return pk_fenced_cannot(p, "read the fence of");
     }
     return pk_fencefile_parse(slots, out)
                ? PICKET_OK
@@ -161,12 +161,12 @@ static enum picket_status read_state(const struct pk_place *p, int fd,
 
 /* ---- the file ---- */
 
-enum picket_status pk_fencefile_look(const struct pk_place *p, struct pk_fencefile *out)
+enum picket_status pk_fencefile_look(const struct pk_fenced *p, struct pk_fencefile *out)
 {
     *out = (struct pk_fencefile){.fd = -1};
     int fd = openat(p->dir_fd, p->fence, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
-        return errno == ENOENT ? PICKET_OK : pk_place_cannot(p, "open the fence of");
+        return errno == ENOENT ? PICKET_OK : pk_fenced_cannot(p, "open the fence of");
     }
     enum picket_status s = read_state(p, fd, out);
     pk_fd_close(&fd);
@@ -175,7 +175,7 @@ enum picket_status pk_fencefile_look(const struct pk_place *p, struct pk_fencefi
 
 /* A file without a name, or with one that nobody looks for where the file system has no
  * such thing; `path` gets the way to it. */
-static int open_fresh(const struct pk_place *p, char *path, size_t size, bool *named)
+static int open_fresh(const struct pk_fenced *p, char *path, size_t size, bool *named)
 {
     int fd = openat(p->dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     *named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT);
@@ -189,7 +189,7 @@ static int open_fresh(const struct pk_place *p, char *path, size_t size, bool *n
 
 /* Makes the fence, whole from its first moment; that somebody else was quicker is fine.
  * False with errno set. */
-static bool make(const struct pk_place *p)
+static bool make(const struct pk_fenced *p)
 {
     char slots[PK_FENCEFILE_BYTES];
     char fresh[PK_FENCEFILE_NAME_MAX + 32];
@@ -211,7 +211,7 @@ static bool make(const struct pk_place *p)
     return made;
 }
 
-static enum picket_status take_turn(const struct pk_place *p, int fd)
+static enum picket_status take_turn(const struct pk_fenced *p, int fd)
 {
     char who[64];
     int error = pk_filelock_take(fd, pk_clock_ms() + PK_FENCEFILE_PATIENCE_MS);
@@ -222,10 +222,10 @@ static enum picket_status take_turn(const struct pk_place *p, int fd)
                        p->path, pk_filelock_owner(fd, who, sizeof who));
     }
     errno = error;
-    return error == 0 ? PICKET_OK : pk_place_cannot(p, "lock the fence of");
+    return error == 0 ? PICKET_OK : pk_fenced_cannot(p, "lock the fence of");
 }
 
-enum picket_status pk_fencefile_enter(const struct pk_place *p, struct pk_fencefile *out)
+enum picket_status pk_fencefile_enter(const struct pk_fenced *p, struct pk_fencefile *out)
 {
     enum picket_status s = PICKET_OK;
     *out = (struct pk_fencefile){.fd = -1};
@@ -233,7 +233,7 @@ enum picket_status pk_fencefile_enter(const struct pk_place *p, struct pk_fencef
         out->fd = openat(p->dir_fd, p->fence, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (out->fd < 0) {
             bool made = errno == ENOENT && make(p);
-            s = made ? PICKET_OK : pk_place_cannot(p, "make the fence of");
+            s = made ? PICKET_OK : pk_fenced_cannot(p, "make the fence of");
             continue;
         }
         s = take_turn(p, out->fd);
@@ -249,7 +249,7 @@ enum picket_status pk_fencefile_enter(const struct pk_place *p, struct pk_fencef
     return s;
 }
 
-enum picket_status pk_fencefile_write(const struct pk_place *p, struct pk_fencefile *f,
+enum picket_status pk_fencefile_write(const struct pk_fenced *p, struct pk_fencefile *f,
                                       const struct picket_fence_state *state)
 {
     char slot[SLOT_BYTES];
@@ -257,7 +257,7 @@ enum picket_status pk_fencefile_write(const struct pk_place *p, struct pk_fencef
     print_slot(f->seq + 1, state, slot);
     off_t at = (off_t)((f->seq % SLOTS) * SLOT_BYTES);
     if (pwrite(f->fd, slot, sizeof slot, at) != (ssize_t)sizeof slot) {
-        return pk_place_cannot(p, "write the fence of");
+        return pk_fenced_cannot(p, "write the fence of");
     }
     if (fdatasync(f->fd) != 0) {
         return pk_fail(PICKET_UNKNOWN, "the disk under %s failed: %s", p->path,

@@ -27,7 +27,7 @@ enum {
 
 /* A file that is fenced: where it is, by a descriptor, so that a change of the working
  * directory or of a parent's name does not lead elsewhere. */
-struct pk_place {
+struct pk_fenced {
     int dir_fd;
     char base[PK_FENCEFILE_NAME_MAX];  /* the file's own name */
     char fence[PK_FENCEFILE_NAME_MAX]; /* its fence's */
@@ -35,10 +35,10 @@ struct pk_place {
 };
 
 /* A link is followed: the file it leads to is the one that is fenced. */
-enum picket_status pk_place_open(const char *path, struct pk_place *out);
-void pk_place_close(struct pk_place *p);
+enum picket_status pk_fenced_open(const char *path, struct pk_fenced *out);
+void pk_fenced_close(struct pk_fenced *p);
 /* What errno says about a deed at that place, as a status. */
-enum picket_status pk_place_cannot(const struct pk_place *p, const char *deed);
+enum picket_status pk_fenced_cannot(const struct pk_fenced *p, const char *deed);
 
 struct pk_fencefile {
     int fd; /* with the lock; -1: none */
@@ -50,11 +50,12 @@ struct pk_fencefile {
 bool pk_fencefile_parse(const char slots[PK_FENCEFILE_BYTES], struct pk_fencefile *out);
 
 /* Reads the state without a turn; OK with seq 0 when there is no fence yet. */
-enum picket_status pk_fencefile_look(const struct pk_place *p, struct pk_fencefile *out);
+enum picket_status pk_fencefile_look(const struct pk_fenced *p, struct pk_fencefile *out);
 /* Takes the turn, making the fence if there is none, and reads the state. */
-enum picket_status pk_fencefile_enter(const struct pk_place *p, struct pk_fencefile *out);
+enum picket_status pk_fencefile_enter(const struct pk_fenced *p,
+                                      struct pk_fencefile *out);
 /* Makes `state` the state, durably. */
-enum picket_status pk_fencefile_write(const struct pk_place *p, struct pk_fencefile *f,
+enum picket_status pk_fencefile_write(const struct pk_fenced *p, struct pk_fencefile *f,
                                       const struct picket_fence_state *state);
 void pk_fencefile_leave(struct pk_fencefile *f);
 

@@ -32,10 +32,10 @@ struct draft {
     int fd;
 };
 
-static void name_draft(const struct pk_place *p, uint64_t token, char *out, size_t size)
+static void name_draft(const struct pk_fenced *p, uint64_t token, char *out, size_t size)
 {
     int n = snprintf(out, size, ".%s.%" PRIu64 ".tmp", p->base, token);
-    PK_ASSERT(n > 0 && (size_t)n < size); /* pk_place_open left room */
+    PK_ASSERT(n > 0 && (size_t)n < size); /* pk_fenced_open left room */
 }
 
 /* A file that replaces another looks like it: same rights, and same owner if we may. */
@@ -47,7 +47,7 @@ static bool dress_like(int fd, const struct stat *old)
     return fchmod(fd, old->st_mode & 07777) == 0;
 }
 
-static enum picket_status open_draft(const struct pk_place *p, uint64_t token,
+static enum picket_status open_draft(const struct pk_fenced *p, uint64_t token,
                                      struct draft *d)
 {
     struct stat old = {0};
@@ -56,7 +56,7 @@ static enum picket_status open_draft(const struct pk_place *p, uint64_t token,
     name_draft(p, token, d->name, sizeof d->name);
     d->fd = openat(p->dir_fd, d->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
     if (d->fd < 0) {
-        return pk_place_cannot(p, "write beside");
+        return pk_fenced_cannot(p, "write beside");
     }
     /* The lock tells a writer at work from the left-over of one that was killed. */
     if (flock(d->fd, LOCK_EX | LOCK_NB) != 0) {
@@ -65,7 +65,7 @@ static enum picket_status open_draft(const struct pk_place *p, uint64_t token,
                        p->path, token);
     }
     if (ftruncate(d->fd, 0) != 0 || (replaces && !dress_like(d->fd, &old))) {
-        enum picket_status s = pk_place_cannot(p, "write beside");
+        enum picket_status s = pk_fenced_cannot(p, "write beside");
         (void)unlinkat(p->dir_fd, d->name, 0);
         pk_fd_close(&d->fd);
         return s;
@@ -73,7 +73,7 @@ static enum picket_status open_draft(const struct pk_place *p, uint64_t token,
     return PICKET_OK;
 }
 
-static void drop_draft(const struct pk_place *p, struct draft *d)
+static void drop_draft(const struct pk_fenced *p, struct draft *d)
 {
     if (d->fd >= 0 && pk_filelock_in_place(d->fd, p->dir_fd, d->name)) {
         (void)unlinkat(p->dir_fd, d->name, 0);
@@ -84,7 +84,7 @@ static void drop_draft(const struct pk_place *p, struct draft *d)
 /* ---- in the turn ---- */
 
 /* Makes `next` the state and puts the draft (NULL: none) in place. */
-static enum picket_status settle(const struct pk_place *p, struct pk_fencefile *f,
+static enum picket_status settle(const struct pk_fenced *p, struct pk_fencefile *f,
                                  const struct picket_fence_state *next, struct draft *d)
 {
     char left[PK_FENCEFILE_NAME_MAX];
@@ -97,13 +97,13 @@ static enum picket_status settle(const struct pk_place *p, struct pk_fencefile *
     }
     if (s == PICKET_OK && d != NULL &&
         renameat(p->dir_fd, d->name, p->dir_fd, p->base) != 0) {
-        s = pk_place_cannot(p, "replace");
+        s = pk_fenced_cannot(p, "replace");
     }
     return s;
 }
 
 /* After the turn: the names in the directory are on disk. */
-static enum picket_status sync_names(const struct pk_place *p)
+static enum picket_status sync_names(const struct pk_fenced *p)
 {
     return fsync(p->dir_fd) == 0 ? PICKET_OK
                                  : pk_fail(PICKET_UNKNOWN, "the disk under %s failed: %s",
@@ -113,7 +113,7 @@ static enum picket_status sync_names(const struct pk_place *p)
 /* ---- picket_fence_file_* ---- */
 
 struct picket_fence_file {
-    struct pk_place place;
+    struct pk_fenced place;
     struct draft draft;
     uint64_t token;
 };
@@ -121,13 +121,13 @@ struct picket_fence_file {
 static void free_file(struct picket_fence_file *f)
 {
     drop_draft(&f->place, &f->draft);
-    pk_place_close(&f->place);
+    pk_fenced_close(&f->place);
     pk_door_resize(f, 0);
 }
 
 /* Judges by the rule and does what follows from it, in one turn. `d` NULL: a claim. */
-static enum picket_status judge(const struct pk_place *p, uint64_t token, struct draft *d,
-                                uint64_t *fence)
+static enum picket_status judge(const struct pk_fenced *p, uint64_t token,
+                                struct draft *d, uint64_t *fence)
 {
     struct pk_fencefile f;
     enum picket_status s = pk_fencefile_enter(p, &f);
@@ -161,7 +161,7 @@ enum picket_status picket_fence_file_open(const char *path, uint64_t token,
     }
     struct picket_fence_file *f = pk_door_resize(NULL, sizeof *f);
     *f = (struct picket_fence_file){.draft.fd = -1, .token = token};
-    enum picket_status s = pk_place_open(path, &f->place);
+    enum picket_status s = pk_fenced_open(path, &f->place);
     if (s == PICKET_OK) {
         s = judge(&f->place, token, NULL, fence);
     }
@@ -185,7 +185,7 @@ enum picket_status picket_fence_file_commit(struct picket_fence_file *f, uint64_
 {
     enum picket_status s = fsync(f->draft.fd) == 0
                                ? judge(&f->place, f->token, &f->draft, fence)
-                               : pk_place_cannot(&f->place, "write beside");
+                               : pk_fenced_cannot(&f->place, "write beside");
     if (s == PICKET_OK) {
         s = sync_names(&f->place);
         pk_fd_close(&f->draft.fd); /* its name is the file's now */
@@ -207,7 +207,7 @@ struct files {
     char *dir; /* "": paths are taken as they are */
 };
 
-static enum picket_status find(void *ctx, const char *name, struct pk_place *out)
+static enum picket_status find(void *ctx, const char *name, struct pk_fenced *out)
 {
     const struct files *files = ctx;
     char path[4096];
@@ -220,16 +220,16 @@ static enum picket_status find(void *ctx, const char *name, struct pk_place *out
     if (n < 0 || (size_t)n >= sizeof path) {
         return pk_fail(PICKET_BADARG, "the path of %s is too long", name);
     }
-    return pk_place_open(path, out);
+    return pk_fenced_open(path, out);
 }
 
 /* Reads the file into `cell`; one that is not there leaves it without a value. */
-static enum picket_status read_value(const struct pk_place *p, struct picket_cell *cell)
+static enum picket_status read_value(const struct pk_fenced *p, struct picket_cell *cell)
 {
     struct stat st;
     int fd = openat(p->dir_fd, p->base, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return errno == ENOENT ? PICKET_OK : pk_place_cannot(p, "read");
+        return errno == ENOENT ? PICKET_OK : pk_fenced_cannot(p, "read");
     }
     if (fstat(fd, &st) != 0 || st.st_size > PK_VALUE_CEILING) {
         pk_fd_close(&fd);
@@ -241,7 +241,7 @@ static enum picket_status read_value(const struct pk_place *p, struct picket_cel
     pk_fd_close(&fd);
     if (n < 0) {
         pk_door_resize(value, 0);
-        return pk_place_cannot(p, "read");
+        return pk_fenced_cannot(p, "read");
     }
     cell->value = value;
     cell->len = (size_t)n;
@@ -259,7 +259,7 @@ static void print_version(const struct pk_fencefile *f, char out[PICKET_VERSION_
 static enum picket_status load(void *ctx, const char *name, int with_value,
                                struct picket_cell *out)
 {
-    struct pk_place p = {.dir_fd = -1};
+    struct pk_fenced p = {.dir_fd = -1};
     struct pk_fencefile f = {.fd = -1};
     enum picket_status s = find(ctx, name, &p);
     if (s != PICKET_OK) {
@@ -273,12 +273,12 @@ static enum picket_status load(void *ctx, const char *name, int with_value,
     if (s == PICKET_OK && with_value != 0) {
         s = read_value(&p, out);
     }
-    pk_place_close(&p);
+    pk_fenced_close(&p);
     return s;
 }
 
 /* Swaps if the version is still `version`, which becomes the new one. */
-static enum picket_status swap_in_turn(const struct pk_place *p,
+static enum picket_status swap_in_turn(const struct pk_fenced *p,
                                        char version[PICKET_VERSION_MAX],
                                        const struct picket_cell *next, struct draft *d)
 {
@@ -298,7 +298,7 @@ static enum picket_status swap_in_turn(const struct pk_place *p,
 }
 
 /* Writes the value with the token that the fence stands at by now. */
-static enum picket_status swap_value(const struct pk_place *p,
+static enum picket_status swap_value(const struct pk_fenced *p,
                                      char version[PICKET_VERSION_MAX],
                                      const struct picket_cell *next)
 {
@@ -309,7 +309,7 @@ static enum picket_status swap_value(const struct pk_place *p,
     }
     s = pk_fd_write(d.fd, next->value, next->len) && fsync(d.fd) == 0
             ? swap_in_turn(p, version, next, &d)
-            : pk_place_cannot(p, "write beside");
+            : pk_fenced_cannot(p, "write beside");
     drop_draft(p, &d);
     return s == PICKET_OK ? sync_names(p) : s;
 }
@@ -320,7 +320,7 @@ static enum picket_status compare_and_swap(void *ctx, const char *name,
                                            const char *version,
                                            const struct picket_cell *next)
 {
-    struct pk_place p = {.dir_fd = -1};
+    struct pk_fenced p = {.dir_fd = -1};
     char seen[PICKET_VERSION_MAX];
     enum picket_status s = find(ctx, name, &p);
     if (s != PICKET_OK) {
@@ -331,7 +331,7 @@ static enum picket_status compare_and_swap(void *ctx, const char *name,
     if (s == PICKET_OK && next->value != NULL) {
         s = swap_value(&p, seen, next);
     }
-    pk_place_close(&p);
+    pk_fenced_close(&p);
     return s;
 }
 

@@ -97,7 +97,10 @@ static bool dial(MYSQL *db, const struct pk_url *u)
     mysql_options(db, MYSQL_OPT_READ_TIMEOUT, &answer_s);
     mysql_options(db, MYSQL_OPT_WRITE_TIMEOUT, &answer_s);
     mysql_options(db, MYSQL_SET_CHARSET_NAME, "utf8mb4");
-    /* "localhost" alone would mean the default socket, whatever the port. */
+    const unsigned tcp = MYSQL_PROTOCOL_TCP;
+    if (u->port != 0) { /* else "localhost" means the default socket, whatever the port */
+        mysql_options(db, MYSQL_OPT_PROTOCOL, &tcp);
+    }
     const char *host = u->host[0] != '\0' ? u->host : NULL;
     return mysql_real_connect(db, host, u->user, u->password, u->path, u->port,
                               u->socket[0] != '\0' ? u->socket : NULL, 0) != NULL;

@@ -99,6 +99,7 @@ static enum picket_status fail_reply(const struct pk_resource *r, const char *te
 static bool send_words(redisContext *context, struct words *w)
 {
     char *text = NULL;
+    PK_ASSERT(context != NULL);
     int len = redisFormatCommandArgv(&text, w->count, w->data, w->len);
     PK_ASSERT(len > 0);
     ssize_t n = 0;

@@ -117,7 +117,9 @@ enum picket_status pk_sql_open(const struct pk_sql_base *base, const char *url,
     PK_ASSERT(r->url != NULL);
     (void)snprintf(r->where, sizeof r->where, "%s", where);
     for (char *c = r->where; *c != '\0'; c++) {
-        *c = (unsigned char)*c < ' ' ? '?' : *c; /* a sentence is one line */
+        if ((unsigned char)*c < ' ') {
+            *c = '?'; /* a sentence is one line */
+        }
     }
     enum picket_status s = tell(r, reach(r));
     if (s != PICKET_OK) {

@@ -256,7 +256,11 @@ class MariaDB(Server):
 
     @staticmethod
     def _settings(data):
-        return ["--no-defaults", f"--datadir={data}",
+        # A folder for temporary files of its own: a server that starts deletes those of
+        # others.
+        temporary = data + ".tmp"
+        os.makedirs(temporary, exist_ok=True)
+        return ["--no-defaults", f"--datadir={data}", f"--tmpdir={temporary}",
                 f"--user={pwd.getpwuid(os.getuid()).pw_name}",
                 "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=24M",
                 "--innodb-flush-log-at-trx-commit=0",

@@ -5,8 +5,10 @@ import os
 import socket
 import subprocess
 
+from cluster import Cluster, free_ports
+from databases import MariaDB, Postgres, Redis, SQLite, over
 from holding import hold, let_go
-from tap import check, contains, equal, main, skip, test, wait_until
+from tap import check, contains, equal, main, test, wait_until
 
 FAST = ("--ttl", "400ms", "--pause", "500ms")
 
@@ -85,28 +87,55 @@ def drill__waits_for_a_lock_that_somebody_has(t):
     contains(out, "SAFE")
 
 
-def start_redis(t, n):
-    """Starts n servers on free ports and returns where they are."""
-    places = []
-    for _ in range(n):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        try:
-            subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1",
-                              "--save", "", "--dir", t.dir], stdout=subprocess.DEVNULL)
-        except FileNotFoundError:
-            skip("no redis-server")
-        wait_until(lambda p=port: socket.socket().connect_ex(("127.0.0.1", p)) == 0,
-                   what="Redis")
-        places.append(f"127.0.0.1:{port}")
-    return places
+@over(SQLite, Postgres, MariaDB, timeout=90)
+def drill__on_a_database(t, db):
+    """As somebody would do it who has only the manual: install, drill, drill without."""
+    where = ("--resource", db.url)
+    missing = t.picket("drill", *FAST, *where)
+    equal(missing.returncode, 125)
+    contains(missing.stderr, "picket fence install")
+    check("secret" not in missing.stderr, "a password was shown")
+    statements = t.picket("fence", "install", db.url, "--print")
+    contains(statements.stdout, "picket_claim")
+    for _ in range(2):
+        equal(t.picket("fence", "install", db.url).returncode, 0)
+    safe = t.picket("drill", *FAST, *where)
+    equal(safe.returncode, 0)
+    contains(safe.stdout, "SAFE")
+    unsafe = t.picket("drill", *FAST, *where, "--no-fence")
+    equal(unsafe.returncode, 1)
+    contains(unsafe.stdout, "CORRUPTED")
+
+
+@over(Redis)
+def drill__on_a_redis(t, db):
+    where = ("--resource", db.url)
+    equal(t.picket("drill", *FAST, *where).returncode, 0)
+    equal(t.picket("drill", *FAST, *where, "--no-fence").returncode, 1)
+    state = t.picket("fence", "show", "picket-drill", *where, "-o", "json")
+    check(json.loads(state.stdout)["fence"] >= 2, "the fence was not raised")
+
+
+@test(timeout=60)
+def drill__on_a_cluster(t):
+    with Cluster(t.program, t.dir, 3) as cluster:
+        done = t.picket("drill", *FAST, "--on", cluster.url)
+        equal(done.returncode, 0)
+        contains(done.stdout, "SAFE")
+
+
+def plain_redis(t):
+    """A server without a password, and where it is."""
+    port, = free_ports(1)
+    subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1",
+                      "--save", "", "--dir", t.dir], stdout=subprocess.DEVNULL)
+    wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, what="Redis")
+    return f"127.0.0.1:{port}"
 
 
 @test
 def drill__redis_locks_have_no_token_and_it_shows(t):
-    place, = start_redis(t, 1)
-    done = t.picket("drill", *FAST, "--on", "redis://" + place)
+    done = t.picket("drill", *FAST, "--on", "redis://" + plain_redis(t))
     equal(done.returncode, 1)
     contains(done.stdout, "no token to give")
     contains(done.stdout, "CORRUPTED")
@@ -114,7 +143,7 @@ def drill__redis_locks_have_no_token_and_it_shows(t):
 
 @test
 def drill__nor_has_redlock(t):
-    places = start_redis(t, 5)
+    places = [plain_redis(t) for _ in range(5)]
     done = t.picket("drill", *FAST, "--on", "redlock://" + ",".join(places))
     equal(done.returncode, 1)
     contains(done.stdout, "CORRUPTED")

@@ -153,6 +153,14 @@ def an_answer_that_is_lost_is_unknown(_, db):
     equal(db.call("get", "r", 0), ("OK", 6, "again"))
 
 
+@over(MariaDB)
+def a_server_on_this_machine_has_several_addresses(t, db):
+    db.install()
+    for url in (db.url.replace("127.0.0.1", "localhost"),
+                f"mariadb://app:secret@/test?socket={t.path('mysql.sock')}"):
+        equal(db.call("claim", "r", 5, url=url), ("OK", 5, ""))
+
+
 @over(SQLite)
 def a_file_that_cannot_be_written_or_is_no_database_is_told(t, db):
     db.install()
