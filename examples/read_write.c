@@ -2,8 +2,8 @@
 /*
  * Many readers or one writer, over a pair of values that belong together.
  *
- *     read_write read [TIMES]       shared with other readers
- *     read_write write [TIMES]      alone
+ *     read_write read [TIMES [STEP_MS]]       shared with other readers
+ *     read_write write [TIMES [STEP_MS]]      alone; once, of 100 ms
  *
  * The pair are two registers of the store, "left" and "right", each written by itself.
  * Between the two writes they differ; nobody who holds the lock ever sees that.
@@ -30,7 +30,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TTL_MS = 2000, STEP_MS = 100 };
+enum { TTL_MS = 2000 };
+
+static int step_ms = 100; /* between the two halves of a pair */
 
 static const char *const sides[] = {"examples/pair/left", "examples/pair/right"};
 
@@ -70,7 +72,7 @@ static int write_once(struct picket *p, struct picket_lock *lock)
 {
     long pair[2] = {0, 0};
     uint64_t token = picket_token(lock);
-    enum picket_status s = picket_checkpoint(lock, STEP_MS);
+    enum picket_status s = picket_checkpoint(lock, (uint64_t)step_ms);
     for (int side = 0; side < 2 && s == PICKET_OK; side++) {
         s = load(p, side, token, &pair[side]); /* claims both before it writes */
     }
@@ -80,7 +82,7 @@ static int write_once(struct picket *p, struct picket_lock *lock)
     }
     if (s == PICKET_OK) {
         say("half of", next);
-        (void)poll(NULL, 0, STEP_MS); /* here nobody looks at the lock */
+        (void)poll(NULL, 0, step_ms); /* here nobody looks at the lock */
         s = store(p, 1, token, next);
     }
     if (s != PICKET_OK) {
@@ -97,7 +99,7 @@ static int read_once(struct picket *p, struct picket_lock *lock)
     for (int side = 0; side < 2 && s == PICKET_OK; side++) {
         s = load(p, side, 0, &pair[side]);
         say("reading", pair[side]);
-        (void)poll(NULL, 0, STEP_MS / 2);
+        (void)poll(NULL, 0, step_ms / 2);
     }
     if (s == PICKET_OK) {
         s = picket_checkpoint(lock, 0); /* held all the while: what was read is a pair */
@@ -134,8 +136,10 @@ int main(int argc, char **argv)
     const struct picket_options options = {.ttl_ms = TTL_MS};
     int writes = argc > 1 && strcmp(argv[1], "write") == 0;
     long times = argc > 2 ? strtol(argv[2], NULL, 10) : 1;
-    if (argc < 2 || (!writes && strcmp(argv[1], "read") != 0) || times < 1) {
-        (void)fprintf(stderr, "usage: read_write read|write [TIMES]\n");
+    step_ms = argc > 3 ? (int)strtol(argv[3], NULL, 10) : step_ms;
+    if (argc < 2 || (!writes && strcmp(argv[1], "read") != 0) || times < 1 ||
+        step_ms < 0 || step_ms > TTL_MS / 2) {
+        (void)fprintf(stderr, "usage: read_write read|write [TIMES [STEP_MS]]\n");
         return 125;
     }
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also into a pipe */

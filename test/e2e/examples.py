@@ -91,7 +91,7 @@ def cron_once__is_done_by_one_and_not_again(t):
     contains(err, "nightly job")  # who has it
     contains(good(end(first)), "done: monday")
     equal(good(run(t, "cron_once", "monday")), "already done: monday\n")
-    contains(good(run(t, "cron_once", "tuesday")), "part 5")
+    line_with(start(t, "cron_once", "tuesday").stdout, "part 1 of 5")
 
 
 @test
@@ -102,7 +102,7 @@ def cron_once__a_paused_one_stops_and_another_does_it_all(t):
     pause(first)
     contains(good(until_free(t, "monday")), "part 1 of 5")
     code, out, err = wake(first)
-    equal((code, out), (123, ""))
+    equal((code, "done" in out), (123, False))
     contains(err, "is lost: expired")
     equal(good(run(t, "cron_once", "monday")), "already done: monday\n")
 
@@ -145,16 +145,20 @@ def lines_of(t):
 @test
 @served
 def fenced_file__a_paused_writer_is_refused_by_the_file(t):
-    first = start(t, "fenced_file", "report", 3, 300)
+    good(run(t, "fenced_file", "report", 1, 0))
+    first = start(t, "fenced_file", "report", 3, 1000)
     line_with(first.stdout, "rendering line 2")
     pause(first)
     good(run(t, "fenced_file", "report", 2, 0))
     code, _, err = wake(first)
-    equal((code, lines_of(t)), (1, [(1, 1), (2, 2), (3, 2)]))
+    equal((code, lines_of(t)), (1, [(1, 1), (2, 3), (3, 3)]))
     contains(err, "higher token")
 
 
 # ---- read_write ----
+
+SLOWLY = (1, 1000)  # once, with time to be stopped in the middle
+
 
 @test
 def read_write__readers_share_and_never_see_half_a_pair(t):
@@ -171,10 +175,10 @@ def read_write__readers_share_and_never_see_half_a_pair(t):
 @test
 @served
 def read_write__paused_ones_are_told_by_checkpoint_or_fence(t):
-    reader = start(t, "read_write", "read")
+    reader = start(t, "read_write", "read", *SLOWLY)
     line_with(reader.stdout, "reading 0")
     pause(reader)
-    writer = start(t, "read_write", "write")
+    writer = start(t, "read_write", "write", *SLOWLY)
     line_with(writer.stdout, "half of 1")
     pause(writer)
     good(run(t, "read_write", "write"))
@@ -358,19 +362,19 @@ def installed__each_compiles_with_what_pkg_config_says(t):
 def killed__what_they_leave_is_whole_or_known_to_be_torn(t):
     """All at once, since each takes as long as a lease."""
     job = start(t, "cron_once", "monday")
-    line_with(job.stdout, "part 5")
+    line_with(job.stdout, "part 2")
     kill(job)
-    file = start(t, "fenced_file", "report", 3, 300)
-    line_with(file.stdout, "rendering line 2")
+    file = start(t, "fenced_file", "report", 3, 1000)
+    line_with(file.stdout, "rendering line 1")
     kill(file)
-    writer = start(t, "read_write", "write")
+    writer = start(t, "read_write", "write", *SLOWLY)
     line_with(writer.stdout, "half of 1")
     kill(writer)
     file = start(t, "fenced_file", "report", 1, 0)
     reader = start(t, "read_write", "read")
     contains(good(until_free(t, "monday")), "part 1 of 5")  # there was no record
     good(end(file))
-    equal([n for n, _ in lines_of(t)], [1, 2])
+    equal([n for n, _ in lines_of(t)], [1])  # what was being rendered is not there
     code, _, err = end(reader)
     equal(code, 2)
     contains(err, "torn: 1 and 0")
