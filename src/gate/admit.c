@@ -6,10 +6,10 @@
 
 struct pk_admit_resource {
     struct pk_node node;
-    struct pk_link idle;     /* while nobody uses it, the longest unused first */
-    struct pk_link to_claim; /* a claim is to be made */
-    struct pk_link draining; /* somebody waits */
-    struct pk_list asking;   /* in order of arrival, and so are the others */
+    struct pk_list_link idle;     /* while nobody uses it, the longest unused first */
+    struct pk_list_link to_claim; /* a claim is to be made */
+    struct pk_list_link draining; /* somebody waits */
+    struct pk_list asking;        /* in order of arrival, and so are the others */
     struct pk_list asked;
     struct pk_list waiting;
     struct pk_list flying;
@@ -69,7 +69,7 @@ static void settle_use(struct pk_admit *a, struct pk_admit_resource *r)
 /* In as much room as there is (A8). The last thing of a step: resources may go. */
 static void trim(struct pk_admit *a)
 {
-    struct pk_link *oldest;
+    struct pk_list_link *oldest;
     while (a->n_resources > a->options.resources_max &&
            (oldest = pk_list_first(&a->idle)) != NULL) {
         forget_resource(a, PK_OWNER(oldest, struct pk_admit_resource, idle));
@@ -99,14 +99,14 @@ static struct pk_admit_resource *find_or_add(struct pk_admit *a, struct pk_bytes
 
 static struct pk_admit_ticket *first_of(const struct pk_list *l)
 {
-    struct pk_link *link = pk_list_first(l);
+    struct pk_list_link *link = pk_list_first(l);
     return link == NULL ? NULL : PK_OWNER(link, struct pk_admit_ticket, link);
 }
 
 static struct pk_admit_ticket *next_of(const struct pk_list *l,
                                        const struct pk_admit_ticket *t)
 {
-    struct pk_link *link = pk_list_next(l, &t->link);
+    struct pk_list_link *link = pk_list_next(l, &t->link);
     return link == NULL ? NULL : PK_OWNER(link, struct pk_admit_ticket, link);
 }
 
@@ -257,7 +257,7 @@ static void raise(struct pk_admit *a, struct pk_admit_resource *r, uint64_t fenc
 
 bool pk_admit_claim(struct pk_admit *a, struct pk_admit_claim *out)
 {
-    struct pk_link *link = pk_list_first(&a->to_claim);
+    struct pk_list_link *link = pk_list_first(&a->to_claim);
     if (link == NULL) {
         return false;
     }
@@ -338,8 +338,9 @@ static void cut_off(struct pk_admit *a, struct pk_admit_resource *r)
 
 void pk_admit_tick(struct pk_admit *a, uint64_t now_ms)
 {
-    struct pk_link *next;
-    for (struct pk_link *link = pk_list_first(&a->draining); link != NULL; link = next) {
+    struct pk_list_link *next;
+    for (struct pk_list_link *link = pk_list_first(&a->draining); link != NULL;
+         link = next) {
         struct pk_admit_resource *r = PK_OWNER(link, struct pk_admit_resource, draining);
         next = pk_list_next(&a->draining, link);
         uint64_t waited = now_ms - first_of(&r->waiting)->since_ms;
@@ -382,7 +383,7 @@ void pk_admit_forget(struct pk_admit *a)
 
 struct pk_admit_ticket *pk_admit_decided(struct pk_admit *a)
 {
-    struct pk_link *link = pk_list_first(&a->due);
+    struct pk_list_link *link = pk_list_first(&a->due);
     if (link == NULL) {
         return NULL;
     }
@@ -406,7 +407,7 @@ struct pk_admit *pk_admit_new(const struct pk_admit_options *o)
 
 void pk_admit_free(struct pk_admit *a)
 {
-    struct pk_link *link;
+    struct pk_list_link *link;
     while ((link = pk_list_first(&a->idle)) != NULL) {
         forget_resource(a, PK_OWNER(link, struct pk_admit_resource, idle));
     }

@@ -65,8 +65,8 @@ enum pk_admit_place {
 /* One request's; a part of it, zeroed at first. */
 struct pk_admit_ticket {
     struct pk_admit_resource *resource;
-    struct pk_link link; /* in its place */
-    struct pk_link due;  /* among those with a verdict to be taken */
+    struct pk_list_link link; /* in its place */
+    struct pk_list_link due;  /* among those with a verdict to be taken */
     enum pk_admit_place place;
     enum pk_admit_verdict verdict;
     uint64_t token;

@@ -76,7 +76,7 @@ static void say_reason(struct pk_resp_out *out, const struct pk_exchange *x,
 {
     pk_say(out, "{\"error\":");
     pk_say_string(out, pk_text(pk_outcome_name(o)));
-    if (x != NULL && x->ask.resource_len > 0 && x->ask.flaw == PK_ASK_FINE) {
+    if (x != NULL && x->ask.resource_len > 0 && x->ask.flaw == PK_WISH_FINE) {
         pk_say(out, ",\"resource\":");
         pk_say_string(out, pk_bytes(x->ask.resource, x->ask.resource_len));
     }

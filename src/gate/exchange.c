@@ -16,7 +16,7 @@ enum { SPARE_MAX = 256 };
 
 static struct pk_exchange *new_exchange(struct pk_gate *g)
 {
-    struct pk_link *link = pk_list_first(&g->spare);
+    struct pk_list_link *link = pk_list_first(&g->spare);
     struct pk_exchange *x;
     struct pk_resp_out head = {0};
     if (link != NULL) {
@@ -83,7 +83,7 @@ void pk_exchange_over(struct pk_exchange *x)
 
 void pk_exchange_reuse_ended(struct pk_gate *g)
 {
-    struct pk_link *link;
+    struct pk_list_link *link;
     while ((link = pk_list_first(&g->ended)) != NULL) {
         struct pk_exchange *x = PK_OWNER(link, struct pk_exchange, link);
         pk_list_remove(link);
@@ -214,7 +214,7 @@ static void take_head(struct pk_exchange *x, const struct pk_head *h)
     struct pk_rewrite_request r = {
         .base = g->base, .host = g->upstream_host, .client = x->client->address};
     pk_rewrite_request(&x->head, h, &r);
-    if (x->ask.flaw == PK_ASK_FINE && x->ask.has_key) {
+    if (x->ask.flaw == PK_WISH_FINE && x->ask.has_key) {
         struct pk_once_options o = {.store = g->options.store,
                                     .name = g->options.name,
                                     .resource =
@@ -272,12 +272,12 @@ static void judge_missing(struct pk_exchange *x)
 static void judge_flaw(struct pk_exchange *x)
 {
     static const enum pk_outcome outcomes[] = {
-        [PK_ASK_BAD_TOKEN] = PK_OUTCOME_BAD_TOKEN,
-        [PK_ASK_BAD_RESOURCE] = PK_OUTCOME_BAD_RESOURCE,
-        [PK_ASK_BAD_PATH] = PK_OUTCOME_BAD_PATH,
-        [PK_ASK_BAD_KEY] = PK_OUTCOME_BAD_KEY,
+        [PK_WISH_BAD_TOKEN] = PK_OUTCOME_BAD_TOKEN,
+        [PK_WISH_BAD_RESOURCE] = PK_OUTCOME_BAD_RESOURCE,
+        [PK_WISH_BAD_PATH] = PK_OUTCOME_BAD_PATH,
+        [PK_WISH_BAD_KEY] = PK_OUTCOME_BAD_KEY,
     };
-    if (x->ask.flaw == PK_ASK_BAD_TOKEN && x->gate->options.shadow) {
+    if (x->ask.flaw == PK_WISH_BAD_TOKEN && x->gate->options.shadow) {
         shadow(x, PK_SHADOW_BAD_TOKEN);
         proceed(x);
     } else {
@@ -292,7 +292,7 @@ void pk_exchange_begin(struct pk_client *c)
     x->client = c;
     c->exchange = x;
     x->stage = PK_STAGE_ASKING;
-    (void)pk_ask_read(&x->ask, &g->scratch, &g->rules);
+    (void)pk_wish_read(&x->ask, &g->scratch, &g->rules);
     take_head(x, &g->scratch);
     if (g->n_exchanges > 2 * (size_t)g->options.connections) {
         pk_exchange_refuse(x, PK_OUTCOME_FULL,
@@ -300,7 +300,7 @@ void pk_exchange_begin(struct pk_client *c)
     } else if (!pk_stand_held(&g->stand)) {
         pk_exchange_refuse(x, PK_OUTCOME_STANDBY,
                            "this gate does not stand now; try again");
-    } else if (x->ask.flaw != PK_ASK_FINE) {
+    } else if (x->ask.flaw != PK_WISH_FINE) {
         judge_flaw(x);
     } else if (!x->ask.has_token) {
         judge_missing(x);

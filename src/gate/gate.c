@@ -78,19 +78,19 @@ void pk_gate_remark(struct pk_gate *g, const char *event, const char *why,
 
 static void run_job(uv_work_t *work)
 {
-    struct pk_job *j = work->data;
+    struct pk_chore *j = work->data;
     j->run(j);
 }
 
 static void on_job(uv_work_t *work, int status)
 {
-    struct pk_job *j = work->data;
+    struct pk_chore *j = work->data;
     (void)status; /* nothing is cancelled */
     j->gate->n_jobs--;
     j->done(j);
 }
 
-void pk_gate_job(struct pk_gate *g, struct pk_job *j)
+void pk_gate_chore(struct pk_gate *g, struct pk_chore *j)
 {
     j->gate = g;
     j->work.data = j;
@@ -99,23 +99,23 @@ void pk_gate_job(struct pk_gate *g, struct pk_job *j)
 }
 
 struct claim {
-    struct pk_job job;
+    struct pk_chore chore;
     struct pk_admit_claim what;
     char name[PK_NAME_MAX + 1];
     enum picket_status status;
     uint64_t fence;
 };
 
-static void run_claim(struct pk_job *j)
+static void run_claim(struct pk_chore *j)
 {
-    struct claim *c = PK_OWNER(j, struct claim, job);
+    struct claim *c = PK_OWNER(j, struct claim, chore);
     c->status =
         picket_fence_claim(j->gate->options.store, c->name, c->what.token, &c->fence);
 }
 
-static void on_claimed(struct pk_job *j)
+static void on_claimed(struct pk_chore *j)
 {
-    struct claim *c = PK_OWNER(j, struct claim, job);
+    struct claim *c = PK_OWNER(j, struct claim, chore);
     struct pk_gate *g = j->gate;
     bool told = c->status == PICKET_OK || c->status == PICKET_STALE;
     if (!told) {
@@ -133,12 +133,12 @@ static void begin_claim(struct pk_gate *g, const struct pk_admit_claim *what)
     struct claim *c = pk_door_resize(NULL, sizeof *c);
     memset(c, 0, sizeof *c);
     c->what = *what;
-    c->job.run = run_claim;
-    c->job.done = on_claimed;
+    c->chore.run = run_claim;
+    c->chore.done = on_claimed;
     (void)snprintf(c->name, sizeof c->name, "%s/%.*s", g->options.name,
                    (int)what->name.len, what->name.data);
     g->counts.claims++;
-    pk_gate_job(g, &c->job);
+    pk_gate_chore(g, &c->chore);
 }
 
 void pk_gate_turn(struct pk_gate *g)
@@ -163,8 +163,8 @@ void pk_gate_turn(struct pk_gate *g)
 /* What is not wholly sent can still be stopped: another gate may let higher ones in. */
 static void stop_sending(struct pk_gate *g)
 {
-    struct pk_link *next;
-    for (struct pk_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
+    struct pk_list_link *next;
+    for (struct pk_list_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
         struct pk_exchange *x = PK_OWNER(l, struct pk_exchange, link);
         next = pk_list_next(&g->exchanges, l);
         if (x->fenced && !x->all_sent) {
@@ -187,8 +187,8 @@ static void on_standing(void *ctx, bool stands)
 
 static void sweep_clients(struct pk_gate *g, uint64_t now)
 {
-    struct pk_link *next;
-    for (struct pk_link *l = pk_list_first(&g->clients); l != NULL; l = next) {
+    struct pk_list_link *next;
+    for (struct pk_list_link *l = pk_list_first(&g->clients); l != NULL; l = next) {
         struct pk_client *c = PK_OWNER(l, struct pk_client, link);
         next = pk_list_next(&g->clients, l);
         bool idle = c->exchange == NULL && !c->answering && !c->begun;
@@ -200,8 +200,8 @@ static void sweep_clients(struct pk_gate *g, uint64_t now)
 
 static void sweep_exchanges(struct pk_gate *g, uint64_t now)
 {
-    struct pk_link *next;
-    for (struct pk_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
+    struct pk_list_link *next;
+    for (struct pk_list_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
         next = pk_list_next(&g->exchanges, l);
         pk_exchange_tick(PK_OWNER(l, struct pk_exchange, link), now);
     }
@@ -252,13 +252,13 @@ static void stop_listening(struct pk_gate *g)
 /* What is left after the time allowed: nobody waits for it any more. */
 static void abandon_rest(struct pk_gate *g)
 {
-    struct pk_link *next;
-    for (struct pk_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
+    struct pk_list_link *next;
+    for (struct pk_list_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
         next = pk_list_next(&g->exchanges, l);
         pk_exchange_cut(PK_OWNER(l, struct pk_exchange, link), PK_OUTCOME_STANDBY,
                         "this gate is being stopped; try again");
     }
-    for (struct pk_link *l = pk_list_first(&g->clients); l != NULL; l = next) {
+    for (struct pk_list_link *l = pk_list_first(&g->clients); l != NULL; l = next) {
         struct pk_client *c = PK_OWNER(l, struct pk_client, link);
         next = pk_list_next(&g->clients, l);
         if (c->exchange == NULL) {
@@ -462,12 +462,12 @@ static enum pk_gate_end start(struct pk_gate *g, char *why, size_t size)
         (void)fail(why, size, o->upstream, wrong);
         return PK_GATE_FAILED;
     }
-    g->rules = (struct pk_ask_rules){.from_field = o->from_field,
-                                     .depth = o->depth,
-                                     .resource_max = PK_NAME_MAX - strlen(o->name) -
-                                                     strlen("/" PK_ASK_RESERVED "/") -
-                                                     2 * (size_t)PK_ONCE_HASH,
-                                     .based = g->base[0] != '\0'};
+    g->rules = (struct pk_wish_rules){.from_field = o->from_field,
+                                      .depth = o->depth,
+                                      .resource_max = PK_NAME_MAX - strlen(o->name) -
+                                                      strlen("/" PK_WISH_RESERVED "/") -
+                                                      2 * (size_t)PK_ONCE_HASH,
+                                      .based = g->base[0] != '\0'};
     g->admit = pk_admit_new(&a);
     g->stand = (struct pk_stand){.loop = &g->loop,
                                  .store = o->store,
@@ -487,7 +487,7 @@ static enum pk_gate_end start(struct pk_gate *g, char *why, size_t size)
 static void free_gate(struct pk_gate *g)
 {
     pk_exchange_reuse_ended(g);
-    struct pk_link *link;
+    struct pk_list_link *link;
     while ((link = pk_list_first(&g->spare)) != NULL) {
         struct pk_exchange *x = PK_OWNER(link, struct pk_exchange, link);
         pk_list_remove(link);

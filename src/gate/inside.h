@@ -20,13 +20,13 @@
 #include <uv.h>
 
 #include "gate/admit.h"
-#include "gate/ask.h"
 #include "gate/body.h"
 #include "gate/gate.h"
 #include "gate/once.h"
 #include "gate/rewrite.h"
 #include "gate/stand.h"
 #include "gate/wire.h"
+#include "gate/wish.h"
 #include "server/http.h"
 
 /* X(outcome, its name, status): how requests end */
@@ -87,7 +87,7 @@ struct pk_counts {
 
 struct pk_upstream {
     struct pk_gate *gate;
-    struct pk_link link; /* among the idle ones, the last used last */
+    struct pk_list_link link; /* among the idle ones, the last used last */
     struct pk_wire wire;
     uv_connect_t connect;
     struct pk_exchange *exchange; /* NULL: idle, or closing */
@@ -95,11 +95,11 @@ struct pk_upstream {
 };
 
 /* Runs `run` on the thread pool, then `done` on the loop. */
-struct pk_job {
+struct pk_chore {
     uv_work_t work;
     struct pk_gate *gate;
-    void (*run)(struct pk_job *j);
-    void (*done)(struct pk_job *j);
+    void (*run)(struct pk_chore *j);
+    void (*done)(struct pk_chore *j);
 };
 
 enum pk_stage {
@@ -115,7 +115,7 @@ enum pk_stage {
 
 struct pk_exchange {
     struct pk_gate *gate;
-    struct pk_link link;
+    struct pk_list_link link;
     enum pk_stage stage;
     struct pk_client *client; /* NULL: gone */
     struct pk_upstream *up;   /* NULL: none */
@@ -125,7 +125,7 @@ struct pk_exchange {
     bool counted;
 
     /* The request. */
-    struct pk_ask ask;
+    struct pk_wish ask;
     struct pk_resp_out head; /* as it goes upstream */
     struct pk_body body;
     struct pk_bytes piece; /* of it, that was sent last */
@@ -156,7 +156,7 @@ struct pk_exchange {
 
     /* Its idempotency key; NULL: none. */
     struct pk_once *once;
-    struct pk_job job;
+    struct pk_chore chore;
     bool keeping, replayed;  /* the answer is gathered; it was there before */
     bool settled;            /* the store knows how it ended */
     struct pk_bytes held;    /* the last piece of one that was too large */
@@ -166,7 +166,7 @@ struct pk_exchange {
 
 struct pk_client {
     struct pk_gate *gate;
-    struct pk_link link;
+    struct pk_list_link link;
     struct pk_wire wire;
     struct pk_exchange *exchange; /* under way; NULL: a head is awaited */
     struct pk_resp_out out;       /* what is being sent: heads and own answers */
@@ -192,7 +192,7 @@ struct pk_gate {
     const char *admin_hosts[2]; /* the name it may be asked for by, and NULL */
     struct pk_stand stand;
     struct pk_admit *admit;
-    struct pk_ask_rules rules;
+    struct pk_wish_rules rules;
     struct pk_head scratch; /* of the head that is being looked at */
     struct pk_list clients, exchanges, ended, spare, idle;
     size_t n_clients, n_exchanges, n_spare, n_idle, n_upstreams, n_jobs;
@@ -210,7 +210,7 @@ struct pk_gate {
 uint64_t pk_gate_now(const struct pk_gate *g);
 /* Makes the claims and hands out the verdicts that are due. */
 void pk_gate_turn(struct pk_gate *g);
-void pk_gate_job(struct pk_gate *g, struct pk_job *j);
+void pk_gate_chore(struct pk_gate *g, struct pk_chore *j);
 /* Logs what is done or would be done to a request, but not more often than is good. */
 void pk_gate_remark(struct pk_gate *g, const char *event, const char *why,
                     const struct pk_exchange *x);

@@ -99,14 +99,14 @@ static void begin_compare(struct pk_exchange *x)
     pk_keyed_compare(x);
 }
 
-static void run_mark(struct pk_job *j)
+static void run_mark(struct pk_chore *j)
 {
-    pk_once_begin(PK_OWNER(j, struct pk_exchange, job)->once);
+    pk_once_begin(PK_OWNER(j, struct pk_exchange, chore)->once);
 }
 
-static void on_marked(struct pk_job *j)
+static void on_marked(struct pk_chore *j)
 {
-    struct pk_exchange *x = PK_OWNER(j, struct pk_exchange, job);
+    struct pk_exchange *x = PK_OWNER(j, struct pk_exchange, chore);
     enum pk_once_found found = pk_once_found(x->once);
     if (x->body.whole) {
         pk_once_hashed(x->once);
@@ -153,19 +153,19 @@ static void on_marked(struct pk_job *j)
 void pk_keyed_mark(struct pk_exchange *x)
 {
     x->stage = PK_STAGE_MARKING;
-    x->job.run = run_mark;
-    x->job.done = on_marked;
-    pk_gate_job(x->gate, &x->job);
+    x->chore.run = run_mark;
+    x->chore.done = on_marked;
+    pk_gate_chore(x->gate, &x->chore);
 }
 
-static void run_end(struct pk_job *j)
+static void run_end(struct pk_chore *j)
 {
-    pk_once_end(PK_OWNER(j, struct pk_exchange, job)->once);
+    pk_once_end(PK_OWNER(j, struct pk_exchange, chore)->once);
 }
 
-static void on_settled(struct pk_job *j)
+static void on_settled(struct pk_chore *j)
 {
-    struct pk_exchange *x = PK_OWNER(j, struct pk_exchange, job);
+    struct pk_exchange *x = PK_OWNER(j, struct pk_exchange, chore);
     x->settled = true;
     x->gate->counts.unkept += !pk_once_recorded(x->once);
     if (x->refusal != PK_OUTCOME_FORWARDED) {
@@ -200,9 +200,9 @@ void pk_keyed_settle(struct pk_exchange *x, enum pk_once_how how)
         x->client->wire.late_ms = 0;
     }
     pk_once_settle(x->once, how, x->status);
-    x->job.run = run_end;
-    x->job.done = on_settled;
-    pk_gate_job(x->gate, &x->job);
+    x->chore.run = run_end;
+    x->chore.done = on_settled;
+    pk_gate_chore(x->gate, &x->chore);
 }
 
 /* How an answer leaves the mark. One to a request that broke off in the middle can only

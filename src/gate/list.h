@@ -9,12 +9,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct pk_link {
-    struct pk_link *next, *prev;
+struct pk_list_link {
+    struct pk_list_link *next, *prev;
 };
 
 struct pk_list {
-    struct pk_link head; /* a ring; both links of an empty one point to itself */
+    struct pk_list_link head; /* a ring; both links of an empty one point to itself */
 };
 
 static inline void pk_list_init(struct pk_list *l)
@@ -27,7 +27,7 @@ static inline bool pk_list_empty(const struct pk_list *l)
     return l->head.next == &l->head;
 }
 
-static inline void pk_list_push(struct pk_list *l, struct pk_link *link)
+static inline void pk_list_push(struct pk_list *l, struct pk_list_link *link)
 {
     link->next = &l->head;
     link->prev = l->head.prev;
@@ -35,7 +35,7 @@ static inline void pk_list_push(struct pk_list *l, struct pk_link *link)
     l->head.prev = link;
 }
 
-static inline void pk_list_remove(struct pk_link *link)
+static inline void pk_list_remove(struct pk_list_link *link)
 {
     if (link->next != NULL) {
         link->next->prev = link->prev;
@@ -44,25 +44,25 @@ static inline void pk_list_remove(struct pk_link *link)
     }
 }
 
-static inline bool pk_list_linked(const struct pk_link *link)
+static inline bool pk_list_linked(const struct pk_list_link *link)
 {
     return link->next != NULL;
 }
 
 /* The first link, or NULL. */
-static inline struct pk_link *pk_list_first(const struct pk_list *l)
+static inline struct pk_list_link *pk_list_first(const struct pk_list *l)
 {
     return pk_list_empty(l) ? NULL : l->head.next;
 }
 
-static inline struct pk_link *pk_list_last(const struct pk_list *l)
+static inline struct pk_list_link *pk_list_last(const struct pk_list *l)
 {
     return pk_list_empty(l) ? NULL : l->head.prev;
 }
 
 /* The one after `link`, or NULL. */
-static inline struct pk_link *pk_list_next(const struct pk_list *l,
-                                           const struct pk_link *link)
+static inline struct pk_list_link *pk_list_next(const struct pk_list *l,
+                                                const struct pk_list_link *link)
 {
     return link->next == &l->head ? NULL : link->next;
 }

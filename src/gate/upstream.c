@@ -96,7 +96,7 @@ static void connect_to(struct pk_upstream *u)
 void pk_upstream_get(struct pk_exchange *x, bool fresh)
 {
     struct pk_gate *g = x->gate;
-    struct pk_link *link = fresh ? NULL : pk_list_last(&g->idle);
+    struct pk_list_link *link = fresh ? NULL : pk_list_last(&g->idle);
     if (link != NULL) {
         struct pk_upstream *u = PK_OWNER(link, struct pk_upstream, link);
         unlink_idle(u);
@@ -137,8 +137,8 @@ void pk_upstream_put(struct pk_upstream *u, bool keep)
 
 void pk_upstream_late(struct pk_gate *g, uint64_t now)
 {
-    struct pk_link *next;
-    for (struct pk_link *link = pk_list_first(&g->idle); link != NULL; link = next) {
+    struct pk_list_link *next;
+    for (struct pk_list_link *link = pk_list_first(&g->idle); link != NULL; link = next) {
         struct pk_upstream *u = PK_OWNER(link, struct pk_upstream, link);
         next = pk_list_next(&g->idle, link);
         if (now >= u->wire.late_ms) {

@@ -9,10 +9,10 @@
 
 #include "core/utf8.h"
 #include "core/wire.h"
-#include "gate/ask.h"
 #include "gate/body.h"
 #include "gate/head.h"
 #include "gate/rewrite.h"
+#include "gate/wish.h"
 
 static void demand(bool true_, const char *what)
 {
@@ -22,9 +22,9 @@ static void demand(bool true_, const char *what)
     }
 }
 
-static void check_ask(const struct pk_ask *a, const struct pk_ask_rules *r)
+static void check_ask(const struct pk_wish *a, const struct pk_wish_rules *r)
 {
-    if (a->flaw != PK_ASK_FINE) {
+    if (a->flaw != PK_WISH_FINE) {
         demand(a->why[0] != '\0', "a flaw without a word");
         return;
     }
@@ -34,17 +34,17 @@ static void check_ask(const struct pk_ask *a, const struct pk_ask_rules *r)
     demand(a->resource_len <= r->resource_max, "too long a name");
     demand(pk_utf8_printable(pk_bytes(a->resource, a->resource_len), false),
            "a name that is not printable");
-    demand(strncmp(a->resource, PK_ASK_RESERVED, strlen(PK_ASK_RESERVED)) != 0,
+    demand(strncmp(a->resource, PK_WISH_RESERVED, strlen(PK_WISH_RESERVED)) != 0,
            "a name of the gate's own");
-    demand(a->has_key == (a->key.len > 0) && a->key.len <= PK_ASK_KEY_MAX, "a bad key");
+    demand(a->has_key == (a->key.len > 0) && a->key.len <= PK_WISH_KEY_MAX, "a bad key");
 }
 
 /* What is passed on must be read as what was taken. */
-static void check_rewritten(const struct pk_head *h, const struct pk_ask *a,
-                            const struct pk_ask_rules *r)
+static void check_rewritten(const struct pk_head *h, const struct pk_wish *a,
+                            const struct pk_wish_rules *r)
 {
     static struct pk_head again;
-    static struct pk_ask asked;
+    static struct pk_wish asked;
     struct pk_resp_out out = {0};
     pk_rewrite_request(
         &out, h,
@@ -60,7 +60,7 @@ static void check_rewritten(const struct pk_head *h, const struct pk_ask *a,
         demand(again.method == h->method && pk_bytes_equal(again.target, h->target),
                "passed on to another target");
         demand(again.minor == 1 && again.keep_alive, "passed on as the last");
-        (void)pk_ask_read(&asked, &again, r);
+        (void)pk_wish_read(&asked, &again, r);
         demand(asked.flaw == a->flaw && asked.token == a->token &&
                    asked.resource_len == a->resource_len,
                "passed on with another token or resource");
@@ -101,16 +101,16 @@ static void check_bodies(const struct pk_head *h, struct pk_bytes bytes)
 }
 
 static void try_request(const char *data, size_t len, size_t head_len,
-                        const struct pk_ask_rules *r)
+                        const struct pk_wish_rules *r)
 {
     static struct pk_head h;
-    static struct pk_ask a;
+    static struct pk_wish a;
     if (!pk_head_read_request(&h, pk_bytes(data, head_len))) {
         demand(h.refusal >= 400 && h.refusal < 600 && h.why[0] != '\0', "no refusal");
         return;
     }
     demand(h.framing != PK_FRAMING_END, "a request without an end");
-    (void)pk_ask_read(&a, &h, r);
+    (void)pk_wish_read(&a, &h, r);
     check_ask(&a, r);
     check_rewritten(&h, &a, r);
     check_bodies(&h, pk_bytes(data + head_len, len - head_len));
@@ -142,10 +142,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     if (size < 1 || size > 65536) {
         return 0;
     }
-    struct pk_ask_rules r = {.from_field = (input[0] & 1) != 0,
-                             .depth = 1 + (input[0] >> 1 & 3),
-                             .resource_max = 20,
-                             .based = (input[0] & 8) != 0};
+    struct pk_wish_rules r = {.from_field = (input[0] & 1) != 0,
+                              .depth = 1 + (input[0] >> 1 & 3),
+                              .resource_max = 20,
+                              .based = (input[0] & 8) != 0};
     const char *data = (const char *)input + 1;
     size_t len = size - 1, whole = 0, slow = 0;
     enum pk_scan scan = pk_head_scan(data, len, &whole);

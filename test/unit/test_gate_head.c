@@ -3,14 +3,14 @@
 #include <stdio.h>
 
 #include "core/door.h"
-#include "gate/ask.h"
 #include "gate/body.h"
 #include "gate/head.h"
 #include "gate/rewrite.h"
+#include "gate/wish.h"
 #include "tap.h"
 
 static struct pk_head head;
-static struct pk_ask ask;
+static struct pk_wish ask;
 
 /* The status it is refused with; 0: taken. */
 static int request(const char *text)
@@ -163,21 +163,21 @@ TEST(head__knows_where_an_answer_ends)
 
 /* ---- what is asked ---- */
 
-static struct pk_ask_rules by_path = {.depth = 1, .resource_max = 100};
-static struct pk_ask_rules by_field = {.from_field = true, .resource_max = 10};
+static struct pk_wish_rules by_path = {.depth = 1, .resource_max = 100};
+static struct pk_wish_rules by_field = {.from_field = true, .resource_max = 10};
 
-static enum pk_ask_flaw asks(const char *target, const char *line,
-                             const struct pk_ask_rules *r)
+static enum pk_wish_flaw asks(const char *target, const char *line,
+                              const struct pk_wish_rules *r)
 {
     static char text[4096];
     (void)snprintf(text, sizeof text, "PUT %s HTTP/1.1\r\nHost: h\r\n%s\r\n", target,
                    line);
     CHECK_U64(request(text), 0);
-    (void)pk_ask_read(&ask, &head, r);
+    (void)pk_wish_read(&ask, &head, r);
     return ask.flaw;
 }
 
-static enum pk_ask_flaw token(const char *value)
+static enum pk_wish_flaw token(const char *value)
 {
     char line[100];
     (void)snprintf(line, sizeof line, "X-Picket-Token: %s\r\n", value);
@@ -186,8 +186,8 @@ static enum pk_ask_flaw token(const char *value)
 
 TEST(ask__reads_tokens_strictly)
 {
-    CHECK(token("1") == PK_ASK_FINE && ask.token == 1 && ask.has_token);
-    CHECK(token("9007199254740991") == PK_ASK_FINE);
+    CHECK(token("1") == PK_WISH_FINE && ask.token == 1 && ask.has_token);
+    CHECK(token("9007199254740991") == PK_WISH_FINE);
     CHECK_U64(ask.token, PK_TOKEN_MAX);
     static const char *const bad[] = {
         "0",
@@ -206,31 +206,31 @@ TEST(ask__reads_tokens_strictly)
         "1a",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        CHECK(token(bad[i]) == PK_ASK_BAD_TOKEN);
+        CHECK(token(bad[i]) == PK_WISH_BAD_TOKEN);
     }
     CHECK(asks("/a", "X-Picket-Token: 1\r\nx-picket-token: 1\r\n", &by_path) ==
-          PK_ASK_BAD_TOKEN);
-    CHECK(asks("/a", "", &by_path) == PK_ASK_FINE && !ask.has_token);
+          PK_WISH_BAD_TOKEN);
+    CHECK(asks("/a", "", &by_path) == PK_WISH_FINE && !ask.has_token);
 }
 
 TEST(ask__names_the_resource_by_the_first_segments)
 {
-    struct pk_ask_rules two = {.depth = 2, .resource_max = 100};
-    CHECK(asks("/a/b/c?d=/../e", "", &by_path) == PK_ASK_FINE);
+    struct pk_wish_rules two = {.depth = 2, .resource_max = 100};
+    CHECK(asks("/a/b/c?d=/../e", "", &by_path) == PK_WISH_FINE);
     CHECK_STR(ask.resource, "a");
-    CHECK(asks("/a/b/c", "", &two) == PK_ASK_FINE);
+    CHECK(asks("/a/b/c", "", &two) == PK_WISH_FINE);
     CHECK_STR(ask.resource, "a/b");
-    CHECK(asks("/a/", "", &two) == PK_ASK_FINE);
+    CHECK(asks("/a/", "", &two) == PK_WISH_FINE);
     CHECK_STR(ask.resource, "a");
-    CHECK(asks("/%41l%69ce/%7Ex", "", &two) == PK_ASK_FINE);
+    CHECK(asks("/%41l%69ce/%7Ex", "", &two) == PK_WISH_FINE);
     CHECK_STR(ask.resource, "Alice/~x");
-    CHECK(asks("/%c3%a4", "", &by_path) == PK_ASK_FINE);
+    CHECK(asks("/%c3%a4", "", &by_path) == PK_WISH_FINE);
     CHECK_STR(ask.resource, "\xc3\xa4");
-    CHECK(asks("/", "X-Picket-Token: 1\r\n", &by_path) == PK_ASK_BAD_RESOURCE);
-    CHECK(asks("/", "", &by_path) == PK_ASK_FINE);
-    CHECK(asks("/once/b", "", &two) == PK_ASK_BAD_RESOURCE);
-    CHECK(asks("/%ff", "", &by_path) == PK_ASK_BAD_RESOURCE);
-    CHECK(asks("/a%0ab", "", &by_path) == PK_ASK_BAD_RESOURCE);
+    CHECK(asks("/", "X-Picket-Token: 1\r\n", &by_path) == PK_WISH_BAD_RESOURCE);
+    CHECK(asks("/", "", &by_path) == PK_WISH_FINE);
+    CHECK(asks("/once/b", "", &two) == PK_WISH_BAD_RESOURCE);
+    CHECK(asks("/%ff", "", &by_path) == PK_WISH_BAD_RESOURCE);
+    CHECK(asks("/a%0ab", "", &by_path) == PK_WISH_BAD_RESOURCE);
 }
 
 /* A path must not lead elsewhere than its fence. */
@@ -242,45 +242,45 @@ TEST(ask__refuses_paths_that_lead_elsewhere)
         "/a%",     "/a%2",   "/a%zz",  "/a;x=1",   "/a/b%2fc", "///",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        CHECK(asks(bad[i], "X-Picket-Token: 1\r\n", &by_path) == PK_ASK_BAD_PATH);
+        CHECK(asks(bad[i], "X-Picket-Token: 1\r\n", &by_path) == PK_WISH_BAD_PATH);
     }
-    CHECK(asks("/a/b;x=1", "", &by_path) == PK_ASK_FINE);
-    CHECK(asks("/a/...", "", &by_path) == PK_ASK_FINE);
-    CHECK(asks("/a/b.c", "", &by_path) == PK_ASK_FINE);
+    CHECK(asks("/a/b;x=1", "", &by_path) == PK_WISH_FINE);
+    CHECK(asks("/a/...", "", &by_path) == PK_WISH_FINE);
+    CHECK(asks("/a/b.c", "", &by_path) == PK_WISH_FINE);
 }
 
 TEST(ask__reads_the_resource_from_its_field)
 {
     static const char both[] = "X-Picket-Token: 1\r\nX-Picket-Resource: r 1\r\n";
-    CHECK(asks("/a//../b", both, &by_field) == PK_ASK_FINE);
+    CHECK(asks("/a//../b", both, &by_field) == PK_WISH_FINE);
     CHECK_STR(ask.resource, "r 1");
-    CHECK(asks("/a", "X-Picket-Token: 1\r\n", &by_field) == PK_ASK_BAD_RESOURCE);
-    CHECK(asks("/a", "", &by_field) == PK_ASK_FINE);
+    CHECK(asks("/a", "X-Picket-Token: 1\r\n", &by_field) == PK_WISH_BAD_RESOURCE);
+    CHECK(asks("/a", "", &by_field) == PK_WISH_FINE);
     CHECK(asks("/a", "X-Picket-Resource: 12345678901\r\n", &by_field) ==
-          PK_ASK_BAD_RESOURCE);
+          PK_WISH_BAD_RESOURCE);
     CHECK(asks("/a", "X-Picket-Resource: a\r\nX-Picket-Resource: a\r\n", &by_field) ==
-          PK_ASK_BAD_RESOURCE);
-    CHECK(asks("/a", "X-Picket-Resource: \xff\r\n", &by_field) == PK_ASK_BAD_RESOURCE);
-    CHECK(asks("/a", "X-Picket-Resource: once/a\r\n", &by_field) == PK_ASK_BAD_RESOURCE);
-    struct pk_ask_rules based = by_field;
+          PK_WISH_BAD_RESOURCE);
+    CHECK(asks("/a", "X-Picket-Resource: \xff\r\n", &by_field) == PK_WISH_BAD_RESOURCE);
+    CHECK(asks("/a", "X-Picket-Resource: once/a\r\n", &by_field) == PK_WISH_BAD_RESOURCE);
+    struct pk_wish_rules based = by_field;
     based.based = true;
-    CHECK(asks("/a/../../b", both, &based) == PK_ASK_BAD_PATH);
+    CHECK(asks("/a/../../b", both, &based) == PK_WISH_BAD_PATH);
 }
 
 TEST(ask__reads_keys_of_calls_that_change_something)
 {
-    CHECK(asks("/a", "Idempotency-Key: k 1\r\n", &by_path) == PK_ASK_FINE);
+    CHECK(asks("/a", "Idempotency-Key: k 1\r\n", &by_path) == PK_WISH_FINE);
     CHECK(ask.has_key && pk_bytes_equal(ask.key, pk_text("k 1")));
-    CHECK(asks("/a", "Idempotency-Key: \r\n", &by_path) == PK_ASK_BAD_KEY);
-    CHECK(asks("/a", "Idempotency-Key: \xc3\xa4\r\n", &by_path) == PK_ASK_BAD_KEY);
+    CHECK(asks("/a", "Idempotency-Key: \r\n", &by_path) == PK_WISH_BAD_KEY);
+    CHECK(asks("/a", "Idempotency-Key: \xc3\xa4\r\n", &by_path) == PK_WISH_BAD_KEY);
     CHECK(asks("/a", "Idempotency-Key: a\r\nIdempotency-Key: a\r\n", &by_path) ==
-          PK_ASK_BAD_KEY);
+          PK_WISH_BAD_KEY);
     char line[400] = "Idempotency-Key: ";
     memset(line + strlen(line), 'k', 256);
     memcpy(line + 17 + 256, "\r\n", 3);
-    CHECK(asks("/a", line, &by_path) == PK_ASK_BAD_KEY);
+    CHECK(asks("/a", line, &by_path) == PK_WISH_BAD_KEY);
     CHECK_U64(request("GET /a HTTP/1.1\r\nHost: h\r\nIdempotency-Key: a\r\n\r\n"), 0);
-    CHECK(pk_ask_read(&ask, &head, &by_path) && !ask.has_key);
+    CHECK(pk_wish_read(&ask, &head, &by_path) && !ask.has_key);
 }
 
 /* ---- passing on ---- */

@@ -13,8 +13,8 @@
  * With the resource in a field, paths are the service's own business; but where a base
  * path was given, `.` and `..` segments could lead out of it and are refused.
  */
-#ifndef PICKET_GATE_ASK_H
-#define PICKET_GATE_ASK_H
+#ifndef PICKET_GATE_WISH_H
+#define PICKET_GATE_WISH_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,37 +23,38 @@
 #include "core/limits.h"
 #include "gate/head.h"
 
-enum { PK_ASK_KEY_MAX = 255 };
+enum { PK_WISH_KEY_MAX = 255 };
 
 /* The beginning of names that are the gate's own, under its prefix. */
-#define PK_ASK_RESERVED "once/"
+#define PK_WISH_RESERVED "once/"
 
-struct pk_ask_rules {
+struct pk_wish_rules {
     bool from_field;     /* X-Picket-Resource; else the first `depth` segments */
     uint32_t depth;      /* at least 1 */
     size_t resource_max; /* bytes, at most PK_NAME_MAX */
     bool based;          /* the upstream has a base path */
 };
 
-enum pk_ask_flaw {
-    PK_ASK_FINE,
-    PK_ASK_BAD_TOKEN,
-    PK_ASK_BAD_RESOURCE,
-    PK_ASK_BAD_PATH,
-    PK_ASK_BAD_KEY,
+enum pk_wish_flaw {
+    PK_WISH_FINE,
+    PK_WISH_BAD_TOKEN,
+    PK_WISH_BAD_RESOURCE,
+    PK_WISH_BAD_PATH,
+    PK_WISH_BAD_KEY,
 };
 
-struct pk_ask {
+struct pk_wish {
     bool has_token, has_key;
     uint64_t token;      /* 1..PK_TOKEN_MAX */
     struct pk_bytes key; /* borrowed from the head */
     size_t resource_len; /* 0: it names none */
     char resource[PK_NAME_MAX + 1];
-    enum pk_ask_flaw flaw;
+    enum pk_wish_flaw flaw;
     const char *why;
 };
 
 /* False: `flaw` and `why` are set. */
-bool pk_ask_read(struct pk_ask *a, const struct pk_head *h, const struct pk_ask_rules *r);
+bool pk_wish_read(struct pk_wish *a, const struct pk_head *h,
+                  const struct pk_wish_rules *r);
 
 #endif

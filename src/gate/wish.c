@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#include "gate/ask.h"
+#include "gate/wish.h"
 
 #include <http_parser.h>
 
 #include "core/utf8.h"
 
-static bool refuse(struct pk_ask *a, enum pk_ask_flaw flaw, const char *why)
+static bool refuse(struct pk_wish *a, enum pk_wish_flaw flaw, const char *why)
 {
-    if (a->flaw == PK_ASK_FINE) {
+    if (a->flaw == PK_WISH_FINE) {
         a->flaw = flaw;
         a->why = why;
     }
@@ -16,7 +16,7 @@ static bool refuse(struct pk_ask *a, enum pk_ask_flaw flaw, const char *why)
 
 /* ---- token and key ---- */
 
-static bool read_token(struct pk_ask *a, const struct pk_head *h)
+static bool read_token(struct pk_wish *a, const struct pk_head *h)
 {
     static const char why[] =
         "X-Picket-Token is one whole number from 1 to 9007199254740991";
@@ -26,21 +26,21 @@ static bool read_token(struct pk_ask *a, const struct pk_head *h)
         return true;
     }
     if (n > 1 || f->value.len == 0 || f->value.len > 16 || f->value.data[0] == '0') {
-        return refuse(a, PK_ASK_BAD_TOKEN, why);
+        return refuse(a, PK_WISH_BAD_TOKEN, why);
     }
     for (uint32_t i = 0; i < f->value.len; i++) {
         char c = f->value.data[i];
         if (c < '0' || c > '9') {
-            return refuse(a, PK_ASK_BAD_TOKEN, why);
+            return refuse(a, PK_WISH_BAD_TOKEN, why);
         }
         a->token = a->token * 10 + (uint64_t)(c - '0');
     }
     a->has_token = true;
-    return a->token <= PK_TOKEN_MAX || refuse(a, PK_ASK_BAD_TOKEN, why);
+    return a->token <= PK_TOKEN_MAX || refuse(a, PK_WISH_BAD_TOKEN, why);
 }
 
 /* Keys are for calls that change something; on others they are only passed on. */
-static bool read_key(struct pk_ask *a, const struct pk_head *h)
+static bool read_key(struct pk_wish *a, const struct pk_head *h)
 {
     size_t n;
     const struct pk_field *f = pk_head_field(h, PK_FIELD_IDEMPOTENCY_KEY, &n);
@@ -49,13 +49,13 @@ static bool read_key(struct pk_ask *a, const struct pk_head *h)
     if (n == 0 || !changes) {
         return true;
     }
-    bool fine = n == 1 && f->value.len > 0 && f->value.len <= PK_ASK_KEY_MAX;
+    bool fine = n == 1 && f->value.len > 0 && f->value.len <= PK_WISH_KEY_MAX;
     for (uint32_t i = 0; fine && i < f->value.len; i++) {
         fine = f->value.data[i] >= ' ' && f->value.data[i] <= '~';
     }
     a->has_key = fine;
     a->key = fine ? f->value : pk_bytes("", 0);
-    return fine || refuse(a, PK_ASK_BAD_KEY,
+    return fine || refuse(a, PK_WISH_BAD_KEY,
                           "Idempotency-Key is one key of 1 to 255 printable characters");
 }
 
@@ -124,11 +124,11 @@ static const char *segment_wrong(struct pk_bytes s)
 }
 
 /* Adds a decoded segment to the resource's name (Q1). */
-static bool add_segment(struct pk_ask *a, struct pk_bytes s, size_t most)
+static bool add_segment(struct pk_wish *a, struct pk_bytes s, size_t most)
 {
     static const char too_long[] = "the resource's name is too long";
     if (memchr(s.data, ';', s.len) != NULL) {
-        return refuse(a, PK_ASK_BAD_PATH,
+        return refuse(a, PK_WISH_BAD_PATH,
                       "the segments that name the resource must not have parameters (;)");
     }
     if (a->resource_len > 0) {
@@ -136,7 +136,7 @@ static bool add_segment(struct pk_ask *a, struct pk_bytes s, size_t most)
     }
     for (uint32_t i = 0; i < s.len; i++) {
         if (a->resource_len >= most) {
-            return refuse(a, PK_ASK_BAD_RESOURCE, too_long);
+            return refuse(a, PK_WISH_BAD_RESOURCE, too_long);
         }
         bool escape = s.data[i] == '%';
         int byte = escape ? unescape(s, i) : (unsigned char)s.data[i];
@@ -146,18 +146,18 @@ static bool add_segment(struct pk_ask *a, struct pk_bytes s, size_t most)
     return true;
 }
 
-static bool read_path(struct pk_ask *a, const struct pk_head *h,
-                      const struct pk_ask_rules *r)
+static bool read_path(struct pk_wish *a, const struct pk_head *h,
+                      const struct pk_wish_rules *r)
 {
     struct pk_bytes path = path_of(h), segment;
     uint32_t n = 0;
     while (next_segment(&path, &segment)) {
         const char *wrong = segment_wrong(segment);
         if (wrong != NULL) {
-            return refuse(a, PK_ASK_BAD_PATH, wrong);
+            return refuse(a, PK_WISH_BAD_PATH, wrong);
         }
         if (segment.len == 0 && path.len > 0) {
-            return refuse(a, PK_ASK_BAD_PATH, "a path must not have empty segments");
+            return refuse(a, PK_WISH_BAD_PATH, "a path must not have empty segments");
         }
         if (segment.len > 0 && n++ < r->depth &&
             !add_segment(a, segment, r->resource_max)) {
@@ -165,22 +165,22 @@ static bool read_path(struct pk_ask *a, const struct pk_head *h,
         }
     }
     return a->resource_len > 0 || !a->has_token ||
-           refuse(a, PK_ASK_BAD_RESOURCE,
+           refuse(a, PK_WISH_BAD_RESOURCE,
                   "the path names no resource: it has no first segment");
 }
 
-static bool read_field(struct pk_ask *a, const struct pk_head *h,
-                       const struct pk_ask_rules *r)
+static bool read_field(struct pk_wish *a, const struct pk_head *h,
+                       const struct pk_wish_rules *r)
 {
     size_t n;
     const struct pk_field *f = pk_head_field(h, PK_FIELD_RESOURCE, &n);
     if (n == 0) {
         return !a->has_token ||
-               refuse(a, PK_ASK_BAD_RESOURCE,
+               refuse(a, PK_WISH_BAD_RESOURCE,
                       "a token is for a resource: say X-Picket-Resource");
     }
     if (n > 1 || f->value.len == 0 || f->value.len > r->resource_max) {
-        return refuse(a, PK_ASK_BAD_RESOURCE,
+        return refuse(a, PK_WISH_BAD_RESOURCE,
                       "X-Picket-Resource is one name, and not too long");
     }
     memcpy(a->resource, f->value.data, f->value.len);
@@ -188,33 +188,34 @@ static bool read_field(struct pk_ask *a, const struct pk_head *h,
     return true;
 }
 
-static bool check_base(struct pk_ask *a, const struct pk_head *h)
+static bool check_base(struct pk_wish *a, const struct pk_head *h)
 {
     struct pk_bytes path = path_of(h), segment;
     while (next_segment(&path, &segment)) {
         const char *wrong = segment_wrong(segment);
         if (wrong != NULL) {
-            return refuse(a, PK_ASK_BAD_PATH, wrong);
+            return refuse(a, PK_WISH_BAD_PATH, wrong);
         }
     }
     return true;
 }
 
-static bool check_name(struct pk_ask *a)
+static bool check_name(struct pk_wish *a)
 {
-    size_t own = strlen(PK_ASK_RESERVED);
+    size_t own = strlen(PK_WISH_RESERVED);
     if (!pk_utf8_printable(pk_bytes(a->resource, a->resource_len), false)) {
-        return refuse(a, PK_ASK_BAD_RESOURCE, "a resource's name is printable UTF-8");
+        return refuse(a, PK_WISH_BAD_RESOURCE, "a resource's name is printable UTF-8");
     }
-    if (a->resource_len >= own && memcmp(a->resource, PK_ASK_RESERVED, own) == 0) {
-        return refuse(a, PK_ASK_BAD_RESOURCE,
+    if (a->resource_len >= own && memcmp(a->resource, PK_WISH_RESERVED, own) == 0) {
+        return refuse(a, PK_WISH_BAD_RESOURCE,
                       "names that begin with once/ are the gate's own");
     }
     a->resource[a->resource_len] = '\0';
     return true;
 }
 
-bool pk_ask_read(struct pk_ask *a, const struct pk_head *h, const struct pk_ask_rules *r)
+bool pk_wish_read(struct pk_wish *a, const struct pk_head *h,
+                  const struct pk_wish_rules *r)
 {
     memset(a, 0, sizeof *a);
     a->why = "";
