@@ -43,7 +43,7 @@ _picket() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local verb=${COMP_WORDS[1]}
     local verbs='run once acquire extend release elect ls show why watch break fence'
-    verbs+=' drill serve dev cluster version'
+    verbs+=' gate drill serve dev cluster version'
     local changes='status add promote remove transfer backup restore limits configure'
     local fences='claim check put get show metrics shadow enforce file install'
     COMPREPLY=()
@@ -57,6 +57,8 @@ _picket() {
     case $before in
     -o | --output) _picket_offer $'text\njson' "$word" ;;
     --require) _picket_offer $'correctness\nefficiency' "$word" ;;
+    --resource-from) _picket_offer $'path-prefix\nheader' "$word" ;;
+    --missing) _picket_offer $'refuse\npass\nshadow' "$word" ;;
     --file | --config | --data) _picket_files "$word" ;;
     --also) _picket_offer "$(_picket_locks "$word")" "$word" ;;
     fence) _picket_offer "${fences// /$'\n'}" "$word" ;;
@@ -66,7 +68,7 @@ _picket() {
             _picket_offer "$(_picket_options "$verb")" "$word"
         else
             case $verb in
-            version | extend | serve | dev | drill) ;;
+            version | extend | serve | dev | drill | gate) ;;
             fence) [[ $before == file ]] && _picket_files "$word" ;;
             cluster)
                 [[ $before == backup || $before == restore ]] && _picket_files "$word"
