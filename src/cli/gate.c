@@ -45,7 +45,7 @@ static const struct pk_option options[] = {
     {PK_OPTION_FLAG, 0, "shadow", NULL,
      "refuse nothing for its token; count and log what would be", AT(gate.shadow), 0, 0},
     {PK_OPTION_FLAG, 0, "shared", NULL,
-     "several gates of this name at once; each request asks the store", AT(gate.shared),
+     "several gates of this name at once; each request\nasks the store", AT(gate.shared),
      0, 0},
     {PK_OPTION_FLAG, 0, "standby", NULL,
      "wait for the gate of this name to end, then take over", AT(gate.standby), 0, 0},
@@ -187,7 +187,7 @@ static int run(int argc, char **argv)
 const struct pk_cli_verb pk_cli_gate = {
     .name = "gate",
     .brief = "put a fence in front of an HTTP service",
-    .usage = "--listen HOST:PORT --upstream URL --resource-from path-prefix|header "
+    .usage = "--listen HOST:PORT --upstream URL --resource-from WHERE "
              "[OPTIONS]",
     .about =
         "Runs an HTTP/1.1 reverse proxy until SIGTERM or SIGINT. Requests carry the "
