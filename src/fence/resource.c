@@ -148,8 +148,11 @@ static enum picket_status end(struct picket_resource *r, enum picket_status s,
     return s;
 }
 
-enum picket_status picket_resource_claim(struct picket_resource *r, const char *name,
-                                         uint64_t token, uint64_t *fence)
+typedef enum picket_status verb(struct pk_resource *r, const char *name, uint64_t token,
+                                uint64_t *fence);
+
+static enum picket_status ask(struct picket_resource *r, verb *v, const char *name,
+                              uint64_t token, uint64_t *fence)
 {
     uint64_t told = 0;
     enum picket_status s = check_words(name, token);
@@ -157,21 +160,20 @@ enum picket_status picket_resource_claim(struct picket_resource *r, const char *
         return s;
     }
     pthread_mutex_lock(&r->turn);
-    s = r->kind->claim(r->own, name, token, &told);
+    s = v(r->own, name, token, &told);
     return end(r, s, told, fence);
+}
+
+enum picket_status picket_resource_claim(struct picket_resource *r, const char *name,
+                                         uint64_t token, uint64_t *fence)
+{
+    return ask(r, r->kind->claim, name, token, fence);
 }
 
 enum picket_status picket_resource_check(struct picket_resource *r, const char *name,
                                          uint64_t token, uint64_t *fence)
 {
-    uint64_t told = 0;
-    enum picket_status s = check_words(name, token);
-    if (s != PICKET_OK) {
-        return s;
-    }
-    pthread_mutex_lock(&r->turn);
-    s = r->kind->check(r->own, name, token, &told);
-    return end(r, s, told, fence);
+    return ask(r, r->kind->check, name, token, fence);
 }
 
 enum picket_status picket_resource_set(struct picket_resource *r, const char *name,

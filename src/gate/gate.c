@@ -15,7 +15,6 @@
 #include "server/log.h"
 
 enum {
-    BACKLOG = 1024,
     SWEEP_MS = 50, /* how exactly time limits are kept */
     RESOURCES_MAX = 16384,
     REMARKS_MAX = 10, /* in a second */
@@ -333,16 +332,7 @@ static const char *start_listening(struct pk_gate *g, uint16_t *port)
     PK_ASSERT(uv_tcp_init(&g->loop, &g->listener) == 0);
     g->listener.data = g;
     g->listening = true;
-    int failed = uv_tcp_bind(&g->listener, (const struct sockaddr *)&where, 0);
-    if (failed == 0) {
-        failed = uv_listen((uv_stream_t *)&g->listener, BACKLOG, on_connection);
-    }
-    struct sockaddr_in6 bound = {0}; /* an IPv4 address has its port in the same place */
-    int size = sizeof bound;
-    if (failed == 0) {
-        failed = uv_tcp_getsockname(&g->listener, (struct sockaddr *)&bound, &size);
-    }
-    *port = ntohs(bound.sin6_port);
+    int failed = pk_address_listen(&g->listener, &where, on_connection, port);
     return failed == 0 ? NULL : uv_strerror(failed);
 }
 

@@ -52,3 +52,19 @@ const char *pk_address_resolve(const char *text, struct sockaddr_storage *out)
     freeaddrinfo(found);
     return NULL;
 }
+
+int pk_address_listen(uv_tcp_t *listener, const struct sockaddr_storage *where,
+                      uv_connection_cb connected, uint16_t *port)
+{
+    struct sockaddr_in6 bound = {0}; /* an IPv4 address has its port in the same place */
+    int size = sizeof bound;
+    int failed = uv_tcp_bind(listener, (const struct sockaddr *)where, 0);
+    if (failed == 0) {
+        failed = uv_listen((uv_stream_t *)listener, PK_ADDRESS_BACKLOG, connected);
+    }
+    if (failed == 0) {
+        failed = uv_tcp_getsockname(listener, (struct sockaddr *)&bound, &size);
+    }
+    *port = ntohs(bound.sin6_port);
+    return failed;
+}

@@ -10,8 +10,7 @@
 
 enum {
     READ_BYTES = 4096,
-    HEAD_BYTES = 1024, /* of an answer's status line and headers */
-    BACKLOG = 128,
+    HEAD_BYTES = 1024,         /* of an answer's status line and headers */
     KERNEL_BYTES = 128 * 1024, /* that the kernel may keep for one slow client */
     KEEPALIVE_S = 60, /* of silence after which the kernel asks a stream's other end */
 };
@@ -441,26 +440,6 @@ static void on_listener_closed(uv_handle_t *handle)
     one_less(handle->data);
 }
 
-/* 0, or a negative number of libuv's. */
-static int start_listening(struct pk_http *h, const struct sockaddr *address)
-{
-    struct sockaddr_storage bound;
-    int len = sizeof bound;
-    int failed = uv_tcp_bind(&h->listener, address, 0);
-    if (failed == 0) {
-        failed = uv_listen((uv_stream_t *)&h->listener, BACKLOG, on_connection);
-    }
-    if (failed == 0) {
-        failed = uv_tcp_getsockname(&h->listener, (struct sockaddr *)&bound, &len);
-    }
-    if (failed == 0) {
-        bool six = bound.ss_family == AF_INET6;
-        h->port = ntohs(six ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                            : ((struct sockaddr_in *)&bound)->sin_port);
-    }
-    return failed;
-}
-
 struct pk_http *pk_http_new(const struct pk_http_options *o, char *why, size_t size)
 {
     struct sockaddr_storage address;
@@ -478,7 +457,7 @@ struct pk_http *pk_http_new(const struct pk_http_options *o, char *why, size_t s
     PK_ASSERT(uv_tcp_init(o->loop, &h->listener) == 0);
     h->listener.data = h;
     h->open = 1;
-    int failed = start_listening(h, (const struct sockaddr *)&address);
+    int failed = pk_address_listen(&h->listener, &address, on_connection, &h->port);
     if (failed != 0) {
         (void)snprintf(why, size, "HTTP on %s: %s", o->listen, uv_strerror(failed));
         uv_close((uv_handle_t *)&h->listener, on_listener_closed);

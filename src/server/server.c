@@ -29,7 +29,6 @@
 
 enum {
     EXIT_ERROR = 125,
-    BACKLOG = 1024,
     SWEEP_MS = 200,
     DRAIN_MS = 5000,
     CONNECTIONS_DEFAULT = 10000,
@@ -338,16 +337,7 @@ static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
     }
     PK_ASSERT(uv_tcp_init(&s->loop, &s->listener) == 0);
     s->listener.data = s;
-    int failed = uv_tcp_bind(&s->listener, (const struct sockaddr *)&where, 0);
-    if (failed == 0) {
-        failed = uv_listen((uv_stream_t *)&s->listener, BACKLOG, on_client);
-    }
-    struct sockaddr_in6 bound = {0}; /* an IPv4 address has its port in the same place */
-    int size = sizeof bound;
-    if (failed == 0) {
-        failed = uv_tcp_getsockname(&s->listener, (struct sockaddr *)&bound, &size);
-    }
-    *port = ntohs(bound.sin6_port);
+    int failed = pk_address_listen(&s->listener, &where, on_client, port);
     return failed == 0 ? NULL : uv_strerror(failed);
 }
 
