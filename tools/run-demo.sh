@@ -15,7 +15,7 @@ build/picket run demo -- sh -c "$job"
 
 cat <<'TEXT'
 
-Three things to try (state goes to your own state directory):
+Four things to try (state goes to your own state directory):
   1. Hold a lock, then ask for it from a second terminal; exit code 124 says busy:
        build/picket run backup -- sleep 60
        build/picket run -n backup -- true; echo $?
@@ -23,4 +23,7 @@ Three things to try (state goes to your own state directory):
        build/picket run -w 10s backup -- echo my turn
   3. See who holds it, since when, and who waits:
        build/picket show backup
+  4. Pause a holder past its lease and see its late write refused, then without a fence:
+       build/picket drill
+       build/picket drill --no-fence
 TEXT
