@@ -34,7 +34,8 @@ echo '== threads (build-tsan)'
 threads=0
 {
     CC=gcc configure build-tsan -Db_sanitize=thread -Doptimization=1 &&
-        meson test -C build-tsan --timeout-multiplier 3 test_client test_remote contend
+        meson test -C build-tsan --timeout-multiplier 3 test_cas test_client test_remote \
+            contend
 } || threads=$?
 
 exec python3 tools/tally.py "build:$plain" "build-asan:$sanitized" "build-tsan:$threads"
