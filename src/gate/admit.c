@@ -263,7 +263,7 @@ bool pk_admit_claim(struct pk_admit *a, struct pk_admit_claim *out)
     }
     struct pk_admit_resource *r = PK_OWNER(link, struct pk_admit_resource, to_claim);
     pk_list_remove(link);
-    *out = (struct pk_admit_claim){r, name_of(r), r->claiming, a->epoch};
+    *out = (struct pk_admit_claim){r, name_of(r), r->claiming, a->epoch, false};
     return true;
 }
 
@@ -282,6 +282,8 @@ void pk_admit_claimed(struct pk_admit *a, const struct pk_admit_claim *c, uint64
             refuse(a, t, PK_ADMIT_STALE);
         } else if (fence == 0) {
             refuse(a, t, PK_ADMIT_UNSURE);
+        } else if (c->blocked) {
+            refuse(a, t, PK_ADMIT_LATE);
         } else {
             pass(a, t, now_ms);
         }
@@ -422,6 +424,16 @@ struct pk_admit_counts pk_admit_counts(const struct pk_admit *a)
     return c;
 }
 
+static struct pk_admit_row row_of(const struct pk_admit_resource *r)
+{
+    return (struct pk_admit_row){.name = name_of(r),
+                                 .fence = r->fence,
+                                 .flying = r->n_flying,
+                                 .older = r->n_older,
+                                 .waiting = r->n_waiting,
+                                 .claiming = r->claiming};
+}
+
 bool pk_admit_show(const struct pk_admit *a, struct pk_bytes after,
                    struct pk_admit_row *out)
 {
@@ -432,13 +444,18 @@ bool pk_admit_show(const struct pk_admit *a, struct pk_bytes after,
     if (n == NULL) {
         return false;
     }
-    const struct pk_admit_resource *r = PK_OWNER(n, struct pk_admit_resource, node);
-    *out = (struct pk_admit_row){.name = name_of(r),
-                                 .fence = r->fence,
-                                 .flying = r->n_flying,
-                                 .older = r->n_older,
-                                 .waiting = r->n_waiting};
+    *out = row_of(PK_OWNER(n, struct pk_admit_resource, node));
     return true;
+}
+
+bool pk_admit_look(const struct pk_admit *a, struct pk_bytes name,
+                   struct pk_admit_row *out)
+{
+    struct pk_node *n = pk_tree_find(&a->resources, &name, by_name);
+    if (n != NULL) {
+        *out = row_of(PK_OWNER(n, struct pk_admit_resource, node));
+    }
+    return n != NULL;
 }
 
 /* ---- what must always hold ---- */

@@ -13,7 +13,8 @@
  *     those that arrive meanwhile share the next one.
  *  A4 A ticket flies (is in flight upstream) only when none with a lower token flies.
  *     Until then it waits; equals go in order of arrival. A waiter that is overtaken by
- *     a higher claim is STALE (A1).
+ *     a higher claim is STALE (A1). Shared, a claim waits for those at other gates, and
+ *     is answered `blocked` when that takes too long (flight.h).
  *  A5 A waiter waits no longer than drain_ms: LATE. The fence stays where it is.
  *  A6 With cut_off_ms, those that are in the way of a waiter for that long are CUT: they
  *     fly until their owner says that they have left.
@@ -97,6 +98,7 @@ struct pk_admit_claim {
     struct pk_bytes name; /* valid until the claim is answered */
     uint64_t token;
     uint64_t epoch;
+    bool blocked; /* answered with: lower ones are in flight at other gates */
 };
 
 /* The next claim to make at the store; each must be answered once. */
@@ -115,7 +117,10 @@ struct pk_admit_row {
     struct pk_bytes name;
     uint64_t fence; /* 0: has to be learned */
     uint64_t flying, older, waiting;
+    uint64_t claiming; /* the token that is being claimed; 0: none */
 };
+bool pk_admit_look(const struct pk_admit *a, struct pk_bytes name,
+                   struct pk_admit_row *out);
 bool pk_admit_show(const struct pk_admit *a, struct pk_bytes after,
                    struct pk_admit_row *out);
 

@@ -234,7 +234,7 @@ void pk_exchange_forward(struct pk_exchange *x, bool fresh)
 /* It may pass. */
 static void proceed(struct pk_exchange *x)
 {
-    if (!pk_stand_stands(&x->gate->stand)) {
+    if (!pk_claim_stands(x)) {
         pk_exchange_refuse(x, PK_OUTCOME_STANDBY,
                            "this gate does not stand now; try again");
     } else if (x->once != NULL) {

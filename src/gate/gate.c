@@ -73,7 +73,7 @@ void pk_gate_remark(struct pk_gate *g, const char *event, const char *why,
     }
 }
 
-/* ---- the store, on the thread pool ---- */
+/* ---- the thread pool ---- */
 
 static void run_job(uv_work_t *work)
 {
@@ -97,49 +97,6 @@ void pk_gate_chore(struct pk_gate *g, struct pk_chore *j)
     PK_ASSERT(uv_queue_work(&g->loop, &j->work, run_job, on_job) == 0);
 }
 
-struct claim {
-    struct pk_chore chore;
-    struct pk_admit_claim what;
-    char name[PK_NAME_MAX + 1];
-    enum picket_status status;
-    uint64_t fence;
-};
-
-static void run_claim(struct pk_chore *j)
-{
-    struct claim *c = PK_OWNER(j, struct claim, chore);
-    c->status =
-        picket_fence_claim(j->gate->options.store, c->name, c->what.token, &c->fence);
-}
-
-static void on_claimed(struct pk_chore *j)
-{
-    struct claim *c = PK_OWNER(j, struct claim, chore);
-    struct pk_gate *g = j->gate;
-    bool told = c->status == PICKET_OK || c->status == PICKET_STALE;
-    if (!told) {
-        g->counts.claims_failed++;
-        pk_log(PK_LOG_WARN, "claim-failed", "fence", c->name, "status",
-               picket_status_name(c->status), NULL);
-    }
-    pk_admit_claimed(g->admit, &c->what, told ? c->fence : 0, pk_gate_now(g));
-    pk_door_resize(c, 0);
-    pk_gate_turn(g);
-}
-
-static void begin_claim(struct pk_gate *g, const struct pk_admit_claim *what)
-{
-    struct claim *c = pk_door_resize(NULL, sizeof *c);
-    memset(c, 0, sizeof *c);
-    c->what = *what;
-    c->chore.run = run_claim;
-    c->chore.done = on_claimed;
-    (void)snprintf(c->name, sizeof c->name, "%s/%.*s", g->options.name,
-                   (int)what->name.len, what->name.data);
-    g->counts.claims++;
-    pk_gate_chore(g, &c->chore);
-}
-
 void pk_gate_turn(struct pk_gate *g)
 {
     struct pk_admit_claim claim;
@@ -152,7 +109,7 @@ void pk_gate_turn(struct pk_gate *g)
         pk_exchange_verdict(PK_OWNER(t, struct pk_exchange, ticket));
     }
     while (pk_admit_claim(g->admit, &claim)) {
-        begin_claim(g, &claim);
+        pk_claim_begin(g, &claim);
     }
     g->turning = false;
 }
@@ -217,6 +174,7 @@ static void on_sweep(uv_timer_t *timer)
     pk_upstream_late(g, now);
     pk_admit_tick(g->admit, now);
     pk_gate_turn(g);
+    pk_claim_sweep(g);
     pk_stand_tick(&g->stand, now);
     if (g->draining) {
         drain(g, now);
@@ -484,6 +442,7 @@ static void free_gate(struct pk_gate *g)
         pk_resp_free(&x->head);
         pk_door_resize(x, 0);
     }
+    pk_flights_free(&g->flights);
     pk_admit_free(g->admit);
     (void)uv_loop_close(&g->loop);
     pk_door_resize(g, 0);
@@ -501,7 +460,7 @@ enum pk_gate_end pk_gate_run(const struct pk_gate_options *o, char *why, size_t 
     pk_list_init(&g->spare);
     pk_list_init(&g->idle);
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)setenv("UV_THREADPOOL_SIZE", "16", 0); /* calls of the store wait, mostly */
+    (void)setenv("UV_THREADPOOL_SIZE", "32", 0); /* calls of the store wait, mostly */
     raise_descriptor_limit(g);
     PK_ASSERT(uv_loop_init(&g->loop) == 0);
     enum pk_gate_end end = start(g, why, size);

@@ -7,6 +7,7 @@
  *   relay.c     its bytes, in both directions
  *   keyed.c     its idempotency key, with once.c
  *   upstream.c  connections to the service, and those that are kept for the next one
+ *   claim.c     claims at the store; flight.c what is in flight at other gates
  *   stand.c     the lock that says who the gate is
  *   gate.c      the loop: listening, claims, time, the end
  *   pages.c     what operators look at
@@ -21,6 +22,7 @@
 
 #include "gate/admit.h"
 #include "gate/body.h"
+#include "gate/flight.h"
 #include "gate/gate.h"
 #include "gate/once.h"
 #include "gate/rewrite.h"
@@ -192,6 +194,7 @@ struct pk_gate {
     const char *admin_hosts[2]; /* the name it may be asked for by, and NULL */
     struct pk_stand stand;
     struct pk_admit *admit;
+    struct pk_flights flights;
     struct pk_wish_rules rules;
     struct pk_head scratch; /* of the head that is being looked at */
     struct pk_list clients, exchanges, ended, spare, idle;
@@ -217,6 +220,14 @@ void pk_gate_remark(struct pk_gate *g, const char *event, const char *why,
 const char *pk_outcome_name(enum pk_outcome o);
 int pk_outcome_status(enum pk_outcome o);
 const char *pk_shadow_name(enum pk_shadow s);
+
+/* ---- claim.c ---- */
+
+void pk_claim_begin(struct pk_gate *g, const struct pk_admit_claim *what);
+/* Whether the request may still go out: by the clock, without network or thread (P5). */
+bool pk_claim_stands(struct pk_exchange *x);
+/* Lets go of what nothing flies under any more. */
+void pk_claim_sweep(struct pk_gate *g);
 
 /* ---- client.c ---- */
 

@@ -81,7 +81,7 @@ static enum pk_wire_sent send_up(struct pk_exchange *x)
 /* What a pause has made stale must not go on: the gate may have been overtaken. */
 static bool may_send(struct pk_exchange *x)
 {
-    if (pk_stand_stands(&x->gate->stand)) {
+    if (pk_claim_stands(x)) {
         return true;
     }
     pk_exchange_cut(x, PK_OUTCOME_STANDBY, "this gate stands no more; try again");
