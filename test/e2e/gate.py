@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`picket gate`: who may pass, who stands, and what becomes of zombies."""
 import itertools
+import json
 import os
 import signal
 import socket
@@ -295,6 +296,12 @@ def sigterm__lets_what_is_in_flight_end(t):
 
 # ---- several gates ----
 
+def flights(t):
+    """The locks of what is in flight, and how many wait for each."""
+    rows = json.loads(t.picket("ls", "-o", "json", "gate/flight/").stdout)
+    return {row["lock"]: row["waiters"] for row in rows}
+
+
 @test(timeout=60)
 def shared__gates_share_their_fences_through_a_cluster(t):
     with Cluster(t.program, t.path("c"), 3) as c, Service() as s:
@@ -312,6 +319,45 @@ def shared__gates_share_their_fences_through_a_cluster(t):
             down = one.call("PUT", "/a/echo", token=8)
             equal((down.status, down.error), (503, "store"))
             equal(s.seen(token=8), [])
+
+
+@test
+def shared__a_higher_token_waits_for_lower_ones_of_another_gate(t):
+    with Service() as s, Gate(t, s, "--shared") as one, Gate(t, s, "--shared") as two:
+        old = fly(one, s, 1, "old")
+        new = two.later("PUT", "/r/echo", token=2)
+        wait_until(lambda: flights(t) == {"gate/flight/r/1": 1, "gate/flight/r/2": 0},
+                   what="the wait for the lower one")
+        equal(one.call("PUT", "/r/echo", token=1).status, 409)
+        equal(two.call("PUT", "/other/echo", token=1).status, 200)
+        equal(s.seen(token=2), [])
+        s.release("old")
+        equal([old.result().status, new.result().status], [200, 200])
+        wait_until(lambda: flights(t) == {}, what="the end of all locks")
+
+
+@test
+def shared__a_wait_for_another_gate_is_bounded(t):
+    flags = ("--shared", "--drain", "400ms")
+    with Service() as s, Gate(t, s, *flags) as one, Gate(t, s, *flags) as two:
+        old = fly(one, s, 1, "old")
+        late = two.call("PUT", "/r/echo", token=2)
+        equal((late.status, late.error), (503, "older-in-flight"))
+        equal(one.call("PUT", "/r/echo", token=1).json["fence"], 2)
+        s.release("old")
+        equal(old.result().status, 200)
+        wait_until(lambda: two.call("PUT", "/r/echo", token=2).status == 200,
+                   what="the way to be free")
+
+
+@test
+def shared__a_gate_that_dies_is_not_waited_for_longer_than_its_lease(t):
+    flags = ("--shared", "--ttl", "1s")
+    with Service() as s, Gate(t, s, *flags) as one, Gate(t, s, *flags) as two:
+        fly(one, s, 1, "old")
+        one.process.kill()
+        equal(two.call("PUT", "/r/echo", token=2).status, 200)
+        s.release("old")
 
 
 # ---- zombies ----
