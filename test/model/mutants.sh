@@ -225,6 +225,15 @@ mutant check_refuses_in_shadow_mode fence.c \
     'pk_reply(m, c, shadow ? PK_OK : s);' 'pk_reply(m, c, s);'
 mutant mode_begins_a_new_count fence.c \
     '        f->shadow = shadow;' '        f->shadow = shadow; f->shadowed = 0;'
+mutant kept_for_good fence.c 'if (keep_ms != 0) {' 'if (false) {'
+mutant kept_from_the_first_write fence.c \
+    '    keep(m, f, c->ttl_ms);' \
+    '    if (f->ends == NULL || c->ttl_ms == 0) { keep(m, f, c->ttl_ms); }'
+mutant plain_write_leaves_the_end fence.c \
+    '    keep(m, f, c->ttl_ms);' '    if (c->ttl_ms != 0) { keep(m, f, c->ttl_ms); }'
+mutant shadowed_write_leaves_the_end fence.c \
+    '    keep(m, f, c->ttl_ms);' \
+    '    if (rule != PK_FENCING_STALE) { keep(m, f, c->ttl_ms); }'
 mutant late_mode_switches_back machine.c ' || v == PK_FENCE_MODE;' ';'
 
 # Limits (P10)
@@ -246,6 +255,8 @@ mutant snapshot_loses_the_mode snapshot.c \
     'pk_write_byte(w, f->shadow);' 'pk_write_byte(w, 0);'
 mutant snapshot_loses_shadowed snapshot.c \
     'pk_write_uint(w, f->shadowed);' 'pk_write_uint(w, 0);'
+mutant snapshot_loses_the_end snapshot.c \
+    'pk_write_uint(w, f->ends->id);' 'pk_write_uint(w, 1);'
 mutant snapshot_loses_forgotten snapshot.c \
     'pk_write_uint(w, l->forgotten);' 'pk_write_uint(w, 0);'
 mutant restored_closing_has_new_id snapshot.c \
