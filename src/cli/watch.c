@@ -163,7 +163,8 @@ const struct pk_cli_verb pk_cli_watch = {
              "with PREFIX:\n"
              "granted, queued, left, ended, value, closed, opened, fence-raised, "
              "fence-set, fence-mode,\n"
-             "fence-shadowed; without PREFIX also lease-opened, lease-ended and leapt. "
+             "fence-shadowed, fence-ended; without PREFIX also lease-opened, lease-ended "
+             "and leapt. "
              "'gap' means that\n"
              "some were missed: look again. With -v says on standard error when it has "
              "begun to watch.",
