@@ -234,6 +234,9 @@ mutant plain_write_leaves_the_end fence.c \
 mutant shadowed_write_leaves_the_end fence.c \
     '    keep(m, f, c->ttl_ms);' \
     '    if (rule != PK_FENCING_STALE) { keep(m, f, c->ttl_ms); }'
+mutant ended_fence_says_no_token fence.c \
+    '    pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_ENDED,' \
+    '    f->token = 0; pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_ENDED,'
 mutant late_mode_switches_back machine.c ' || v == PK_FENCE_MODE;' ';'
 
 # Limits (P10)
@@ -255,8 +258,8 @@ mutant snapshot_loses_the_mode snapshot.c \
     'pk_write_byte(w, f->shadow);' 'pk_write_byte(w, 0);'
 mutant snapshot_loses_shadowed snapshot.c \
     'pk_write_uint(w, f->shadowed);' 'pk_write_uint(w, 0);'
-mutant snapshot_loses_the_end snapshot.c \
-    'pk_write_uint(w, f->ends->id);' 'pk_write_uint(w, 1);'
+mutant restored_fence_never_ends snapshot.c \
+    'pk_fence_keep(m, f, id, until);' '(void)f;'
 mutant snapshot_loses_forgotten snapshot.c \
     'pk_write_uint(w, l->forgotten);' 'pk_write_uint(w, 0);'
 mutant restored_closing_has_new_id snapshot.c \
