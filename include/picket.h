@@ -346,13 +346,13 @@ PICKET_CHECKED enum picket_status picket_fence_set(struct picket *p, const char 
                                                    uint64_t token, const void *value,
                                                    size_t len, uint64_t *fence);
 /* The same, but the store keeps the register for keep_ms only (50 ms to 366 days; 0: for
- * good), counted from this write; then it is gone, the fence with it. So an older token is
- * accepted again: this is for records under a name that is not used again, as the outcome
- * of one request. Never use it for a resource that is written to under a lock. */
+ * good), counted from this write; then it is gone, and the fence with it: an older token
+ * is accepted again. So it is for records under a name that is not used again, as the
+ * outcome of one request, and never for a resource that is written to under a lock. */
 PICKET_CHECKED enum picket_status picket_fence_keep(struct picket *p,
                                                     const char *resource, uint64_t token,
                                                     const void *value, size_t len,
-                                                    uint64_t keep_ms, uint64_t *fence);
+                                                    uint64_t keep_ms);
 /* The value, malloc'ed and NUL-terminated; token 0 reads without the fence. */
 PICKET_CHECKED enum picket_status picket_fence_get(struct picket *p, const char *resource,
                                                    uint64_t token, char **value,

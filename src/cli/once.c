@@ -99,7 +99,7 @@ static enum picket_status write_record(const struct attempt *a, struct picket *p
     size_t len;
     char *value = pk_once_record_write(r, &len);
     enum picket_status s =
-        picket_fence_keep(p, a->name, r->token, value, len, a->s->keep_ms, NULL);
+        picket_fence_keep(p, a->name, r->token, value, len, a->s->keep_ms);
     free(value);
     return s;
 }
@@ -249,7 +249,7 @@ static int forget(struct attempt *a, struct pk_grant *g)
     if (code == 0) {
         /* With --keep it is gone altogether after a while. */
         enum picket_status s =
-            picket_fence_keep(p, a->name, picket_token(l), "", 0, a->s->keep_ms, NULL);
+            picket_fence_keep(p, a->name, picket_token(l), "", 0, a->s->keep_ms);
         code = s == PICKET_OK ? 0 : pk_errors_status(s);
     }
     picket_close(p);

@@ -49,25 +49,31 @@ enum picket_status picket_fence_check(struct picket *p, const char *resource,
     return ask_plainly(p, &c, fence);
 }
 
-enum picket_status picket_fence_keep(struct picket *p, const char *resource,
-                                     uint64_t token, const void *value, size_t len,
-                                     uint64_t keep_ms, uint64_t *fence)
+/* No request id: each call is one write, and calls of one holder are in its own order. */
+static struct pk_command write_of(const char *resource, uint64_t token, const void *value,
+                                  size_t len)
 {
-    /* No request id: each call is one write, and calls of one holder are in its own
-     * order. */
-    struct pk_command c = {.verb = PK_FENCE_SET,
-                           .name = pk_text(resource),
-                           .token = token,
-                           .ttl_ms = keep_ms,
-                           .value = pk_bytes(value, len)};
-    return ask_plainly(p, &c, fence);
+    return (struct pk_command){.verb = PK_FENCE_SET,
+                               .name = pk_text(resource),
+                               .token = token,
+                               .value = pk_bytes(value, len)};
 }
 
 enum picket_status picket_fence_set(struct picket *p, const char *resource,
                                     uint64_t token, const void *value, size_t len,
                                     uint64_t *fence)
 {
-    return picket_fence_keep(p, resource, token, value, len, 0, fence);
+    struct pk_command c = write_of(resource, token, value, len);
+    return ask_plainly(p, &c, fence);
+}
+
+enum picket_status picket_fence_keep(struct picket *p, const char *resource,
+                                     uint64_t token, const void *value, size_t len,
+                                     uint64_t keep_ms)
+{
+    struct pk_command c = write_of(resource, token, value, len);
+    c.ttl_ms = keep_ms;
+    return ask_plainly(p, &c, NULL);
 }
 
 enum picket_status picket_fence_get(struct picket *p, const char *resource,

@@ -216,7 +216,7 @@ static enum picket_status put(struct pk_once *o, const struct pk_record *r)
         pk_record_write(r, &value);
     }
     enum picket_status s = picket_fence_keep(o->store, o->name, picket_token(o->lock),
-                                             value.data, value.len, o->keep_ms, NULL);
+                                             value.data, value.len, o->keep_ms);
     pk_resp_free(&value);
     return s;
 }
