@@ -345,6 +345,14 @@ PICKET_CHECKED enum picket_status picket_fence_check(struct picket *p,
 PICKET_CHECKED enum picket_status picket_fence_set(struct picket *p, const char *resource,
                                                    uint64_t token, const void *value,
                                                    size_t len, uint64_t *fence);
+/* The same, but the store keeps the register for keep_ms only (50 ms to 366 days; 0: for
+ * good), counted from this write; then it is gone, and the fence with it: an older token
+ * is accepted again. So it is for records under a name that is not used again, as the
+ * outcome of one request, and never for a resource that is written to under a lock. */
+PICKET_CHECKED enum picket_status picket_fence_keep(struct picket *p,
+                                                    const char *resource, uint64_t token,
+                                                    const void *value, size_t len,
+                                                    uint64_t keep_ms);
 /* The value, malloc'ed and NUL-terminated; token 0 reads without the fence. */
 PICKET_CHECKED enum picket_status picket_fence_get(struct picket *p, const char *resource,
                                                    uint64_t token, char **value,
@@ -360,6 +368,7 @@ struct picket_fence_state {
     uint64_t token;    /* the highest seen; 0: nobody has claimed it yet */
     int shadow;        /* 1: in shadow mode */
     uint64_t shadowed; /* claims, sets and gets with a lower token let through so far */
+    uint64_t left_ms;  /* until the store's register ends; 0: it is kept for good */
 };
 /* Changes nothing. NOTFOUND: nobody has claimed it, nor set its mode. */
 PICKET_CHECKED enum picket_status

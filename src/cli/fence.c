@@ -11,6 +11,7 @@
 #include "cli/errors.h"
 #include "cli/fence.h"
 #include "cli/output.h"
+#include "cli/values.h"
 #include "core/door.h"
 #include "core/limits.h"
 
@@ -216,6 +217,9 @@ static void print_json(const struct pk_fence_words *s, const struct action *acti
     if (a->status == PICKET_OK && tells_state(action)) {
         pk_json_text(&j, "mode", a->state.shadow != 0 ? "shadow" : "enforce");
         pk_json_number(&j, "shadowed", a->state.shadowed);
+        if (a->state.left_ms != 0) {
+            pk_json_number(&j, "left_ms", a->state.left_ms);
+        }
     }
     pk_json_end_object(&j);
 }
@@ -225,6 +229,10 @@ static void print_state(const struct pk_fence_words *s, const struct answer *a)
     (void)printf("resource %s\ntoken    %" PRIu64 "\nmode     %s\nshadowed %" PRIu64 "\n",
                  s->name, a->state.token, a->state.shadow != 0 ? "shadow" : "enforce",
                  a->state.shadowed);
+    if (a->state.left_ms != 0) {
+        char room[PK_SPAN_ROOM];
+        (void)printf("left     %s\n", pk_values_span(a->state.left_ms, room));
+    }
 }
 
 /* A label's value: backslash and quote are escaped; a name has no control characters. */

@@ -58,6 +58,10 @@ static const struct pk_option options[] = {
     {PK_OPTION_FLAG, 0, "retry-unknown", NULL,
      "forward a repeated Idempotency-Key whose outcome is unknown",
      AT(gate.retry_unknown), 0, 0},
+    {PK_OPTION_SPAN, 0, "keep-keys", "TIME",
+     "keep what is known of an Idempotency-Key that long; then\nits repeat is a new call "
+     "(default: 24h)",
+     AT(gate.keep_keys_ms), PK_TTL_MIN_MS, PK_KEEP_MAX_MS},
     {PK_OPTION_SPAN, 0, "upstream-timeout", "TIME",
      "of silence of the service (default: 60s)", AT(gate.upstream_ms), 1, DAY_MS},
     {PK_OPTION_SPAN, 0, "header-timeout", "TIME",
@@ -149,7 +153,8 @@ static int run(int argc, char **argv)
                                   .upstream_ms = 60000,
                                   .header_ms = 10000,
                                   .body_ms = 60000,
-                                  .idle_ms = 60000},
+                                  .idle_ms = 60000,
+                                  .keep_keys_ms = DAY_MS},
                          .missing = "refuse",
                          .log = "text",
                          .depth = 1,
@@ -202,7 +207,7 @@ const struct pk_cli_verb pk_cli_gate = {
         "\n"
         "POST, PUT, PATCH and DELETE with an Idempotency-Key are made once: repeats get "
         "the\n"
-        "answer that was kept.\n"
+        "answer that was kept, for --keep-keys.\n"
         "\n"
         "One gate of a name stands at a time, unless they are --shared.",
     .exits = "  0    stopped as asked\n"

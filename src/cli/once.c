@@ -26,6 +26,7 @@ struct settings {
     struct pk_common common;
     struct pk_grant grant;
     struct pk_supervise supervise;
+    uint64_t keep_ms; /* 0: for good */
     bool show, forget, no_retry, retry_failed;
 };
 
@@ -39,6 +40,10 @@ static const struct pk_option own[] = {
      "a command that exits with other than 0 leaves no\noutcome: the next call runs it "
      "again",
      AT(retry_failed), 0, 0},
+    {PK_OPTION_SPAN, 0, "keep", "TIME",
+     "the store keeps the outcome that long, then the next\ncall runs it again (default: "
+     "for good, and a store is\nfull after a million keys)",
+     AT(keep_ms), PK_TTL_MIN_MS, PK_KEEP_MAX_MS},
     {PK_OPTION_FLAG, 0, "show", NULL, "print the outcome of KEY; run nothing", AT(show),
      0, 0},
     {PK_OPTION_FLAG, 0, "forget", NULL, "forget the outcome of KEY; run nothing",
@@ -93,7 +98,8 @@ static enum picket_status write_record(const struct attempt *a, struct picket *p
 {
     size_t len;
     char *value = pk_once_record_write(r, &len);
-    enum picket_status s = picket_fence_set(p, a->name, r->token, value, len, NULL);
+    enum picket_status s =
+        picket_fence_keep(p, a->name, r->token, value, len, a->s->keep_ms);
     free(value);
     return s;
 }
@@ -241,7 +247,9 @@ static int forget(struct attempt *a, struct pk_grant *g)
     }
     code = pk_grant_take(p, g, &wait, &l);
     if (code == 0) {
-        enum picket_status s = picket_fence_set(p, a->name, picket_token(l), "", 0, NULL);
+        /* With --keep it is gone altogether after a while. */
+        enum picket_status s =
+            picket_fence_keep(p, a->name, picket_token(l), "", 0, a->s->keep_ms);
         code = s == PICKET_OK ? 0 : pk_errors_status(s);
     }
     picket_close(p);
@@ -321,7 +329,8 @@ const struct pk_cli_verb pk_cli_once = {
         "that time\n"
         "and exits as it did. Callers at the same time wait for the first. The outcome "
         "is its\n"
-        "exit code and up to 48 KiB of standard output, kept by the store for good.\n"
+        "exit code and up to 48 KiB of standard output, kept by the store for good or "
+        "for --keep.\n"
         "\n"
         "An attempt that crashed, lost its lock or was ended by a signal leaves no "
         "outcome:\n"
@@ -337,6 +346,7 @@ const struct pk_cli_verb pk_cli_once = {
                                 "  --show: 1 when there is no outcome",
     .examples = "  picket once migrate-2026-11 -- ./migrate.sh\n"
                 "  picket once invoice/4711 --retry-failed -- ./charge 4711\n"
+                "  picket once --keep 30d webhook/9f3c -- ./handle 9f3c\n"
                 "  picket once --show -o json invoice/4711",
     .words = "KEY",
     .words_min = 1,

@@ -163,10 +163,11 @@ const struct pk_cli_verb pk_cli_watch = {
              "with PREFIX:\n"
              "granted, queued, left, ended, value, closed, opened, fence-raised, "
              "fence-set, fence-mode,\n"
-             "fence-shadowed; without PREFIX also lease-opened, lease-ended and leapt. "
-             "'gap' means that\n"
-             "some were missed: look again. With -v says on standard error when it has "
-             "begun to watch.",
+             "fence-shadowed, fence-ended; without PREFIX also lease-opened, lease-ended "
+             "and leapt.\n"
+             "'gap' means that some were missed: look again. With -v says on standard "
+             "error when it\n"
+             "has begun to watch.",
     .exits = "  0    after --count events\n"
              "  122  not allowed\n"
              "  125  our own error: a wrong call, the store out of reach",

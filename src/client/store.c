@@ -49,17 +49,31 @@ enum picket_status picket_fence_check(struct picket *p, const char *resource,
     return ask_plainly(p, &c, fence);
 }
 
+/* No request id: each call is one write, and calls of one holder are in its own order. */
+static struct pk_command write_of(const char *resource, uint64_t token, const void *value,
+                                  size_t len)
+{
+    return (struct pk_command){.verb = PK_FENCE_SET,
+                               .name = pk_text(resource),
+                               .token = token,
+                               .value = pk_bytes(value, len)};
+}
+
 enum picket_status picket_fence_set(struct picket *p, const char *resource,
                                     uint64_t token, const void *value, size_t len,
                                     uint64_t *fence)
 {
-    /* No request id: each call is one write, and calls of one holder are in its own
-     * order. */
-    struct pk_command c = {.verb = PK_FENCE_SET,
-                           .name = pk_text(resource),
-                           .token = token,
-                           .value = pk_bytes(value, len)};
+    struct pk_command c = write_of(resource, token, value, len);
     return ask_plainly(p, &c, fence);
+}
+
+enum picket_status picket_fence_keep(struct picket *p, const char *resource,
+                                     uint64_t token, const void *value, size_t len,
+                                     uint64_t keep_ms)
+{
+    struct pk_command c = write_of(resource, token, value, len);
+    c.ttl_ms = keep_ms;
+    return ask_plainly(p, &c, NULL);
 }
 
 enum picket_status picket_fence_get(struct picket *p, const char *resource,
@@ -99,8 +113,10 @@ enum picket_status picket_fence_show(struct picket *p, const char *resource,
     enum picket_status s = pk_client_ask(p, &c, &answer);
     if (s == PICKET_OK) {
         const struct pk_effect *e = &answer.list[0];
-        *out = (struct picket_fence_state){
-            .token = e->token, .shadow = e->shadow != 0, .shadowed = e->shadowed};
+        *out = (struct picket_fence_state){.token = e->token,
+                                           .shadow = e->shadow != 0,
+                                           .shadowed = e->shadowed,
+                                           .left_ms = e->left_ms};
     }
     pk_effects_free(&answer);
     return s;

@@ -220,9 +220,12 @@ static const char *check_fences(const struct pk_machine *m, struct census *seen)
         const struct pk_fence *f = PK_OWNER(n, struct pk_fence, node);
         DEMAND(pk_bytes_compare(before, pk_fence_name(f)) < 0, "I9: fences out of order");
         DEMAND(f->token <= PK_TOKEN_MAX, "F5: a fence above all tokens");
-        DEMAND(f->token > 0 || (f->request == 0 && f->value == NULL && f->shadowed == 0),
+        DEMAND(f->token > 0 || (f->request == 0 && f->value == NULL && f->shadowed == 0 &&
+                                f->ends == NULL),
                "I11: a fence that nobody has claimed was used");
+        DEMAND(f->ends == NULL || timer_in(m, f->ends, f), "I4: a fence's timer");
         before = pk_fence_name(f);
+        seen->timers += f->ends != NULL;
         seen->stats.fences++;
         seen->stats.stored_bytes += f->name_len + (uint64_t)pk_blob_len(f->value);
     }

@@ -233,7 +233,13 @@ static const char *parts_wrong(const struct pk_command *c, uint32_t fields)
 
 static const char *times_wrong(const struct pk_command *c, uint32_t fields)
 {
-    bool keeps_ttl = c->verb == PK_LEASE_RENEW && c->ttl_ms == 0;
+    bool none = c->ttl_ms == 0;
+    if (c->verb == PK_FENCE_SET) { /* F10 */
+        bool kept = c->ttl_ms >= PK_TTL_MIN_MS && c->ttl_ms <= PK_KEEP_MAX_MS;
+        return none || kept ? NULL
+                            : "a register is kept for 50 ms to 366 days, or 0: for good";
+    }
+    bool keeps_ttl = c->verb == PK_LEASE_RENEW && none;
     bool adds = (fields & PK_F_FLAGS) && (c->flags & PK_KEY_ADD); /* K4 has more to say */
     if ((fields & PK_F_TTL) && !keeps_ttl &&
         ((c->ttl_ms < PK_TTL_MIN_MS && !adds) || c->ttl_ms > PK_TTL_MAX_MS)) {

@@ -97,7 +97,8 @@ enum pk_fence_flag {
       PK_F_NAME | PK_F_PREFIX | PK_F_CURSOR | PK_F_COUNT | PK_F_READ)                    \
     X(FENCE_CLAIM, "FENCE CLAIM", PK_F_NAME | PK_F_TOKEN)                                \
     X(FENCE_CHECK, "FENCE CHECK", PK_F_NAME | PK_F_TOKEN | PK_F_READ)                    \
-    X(FENCE_SET, "FENCE SET", PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_VALUE)        \
+    X(FENCE_SET, "FENCE SET",                                                            \
+      PK_F_REQUEST | PK_F_NAME | PK_F_TOKEN | PK_F_VALUE | PK_F_TTL)                     \
     X(FENCE_GET, "FENCE GET", PK_F_NAME | PK_F_TOKEN | PK_F_OPTIONAL_TOKEN)              \
     X(KEY_TAKE, "KEY TAKE",                                                              \
       PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_TTL | PK_F_LABEL)                  \
@@ -134,9 +135,9 @@ struct pk_command {
     struct pk_bytes name; /* lock or resource; LIST: prefix */
     struct pk_part parts[PK_SET_MAX];
     uint32_t n_parts;
-    uint64_t token;       /* LEAP: the highest known elsewhere, 0: none */
-    uint64_t ttl_ms;      /* RENEW: 0 keeps the lease's TTL */
-    uint64_t wait_ms;     /* 0: try; PK_WAIT_FOREVER; else a bound in cluster time */
+    uint64_t token;   /* LEAP: the highest known elsewhere, 0: none */
+    uint64_t ttl_ms;  /* RENEW: 0 keeps the lease's; SET: of the register, 0 for good */
+    uint64_t wait_ms; /* 0: try; PK_WAIT_FOREVER; else a bound in cluster time */
     uint64_t max_hold_ms; /* 0: none */
     uint64_t lock_delay_ms;
     uint64_t count; /* rows wanted, 1..PK_PAGE_MAX */

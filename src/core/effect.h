@@ -40,6 +40,7 @@ enum pk_effect_kind {
     PK_EV_FENCE_SET,    /* name, value, the writer's token */
     PK_EV_FENCE_MODE,   /* name, token, shadow */
     PK_EV_FENCE_SHADOWED, /* name, the token that shadow mode has let through */
+    PK_EV_FENCE_ENDED,    /* it was to be kept no longer (F10): name, its last token */
     PK_EV_LEAPT,          /* the token counter leapt: token */
     PK_EFFECT_COUNT
 };
@@ -61,7 +62,7 @@ struct pk_effect {
     enum pk_status would;      /* OK from a fence: what shadow mode kept it from saying */
     uint64_t lease, request, token;
     uint64_t shadowed;       /* FENCE SHOW: calls let through by shadow mode so far */
-    uint64_t left_ms;        /* of the lease */
+    uint64_t left_ms;        /* of the lease; FENCE SHOW: of the register, 0: for good */
     uint64_t closed_ms;      /* of the lock's delay after an unclean end */
     uint64_t since_ms;       /* cluster time of the grant or of queueing */
     uint64_t lasted_ms;      /* of the wait that this ends, or of the hold */

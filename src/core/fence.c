@@ -36,11 +36,26 @@ struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name)
 
 void pk_fence_free(struct pk_machine *m, struct pk_fence *f)
 {
+    pk_timer_free(m, f->ends);
     pk_blob_free(m, f->value);
     pk_tree_erase(&m->fences, &f->node);
     m->stats.fences--;
     m->stats.stored_bytes -= f->name_len;
     pk_door_resize(f, 0);
+}
+
+void pk_fence_keep(struct pk_machine *m, struct pk_fence *f, uint64_t id, uint64_t until)
+{
+    PK_ASSERT(f->ends == NULL);
+    f->ends = pk_timer_new(m, PK_TIMER_FENCE, id, f, until);
+}
+
+void pk_fence_ended(struct pk_machine *m, struct pk_fence *f)
+{
+    pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_ENDED,
+                                   .name = pk_fence_name(f),
+                                   .token = f->token});
+    pk_fence_free(m, f);
 }
 
 static uint64_t token_of(const struct pk_fence *f)
@@ -152,6 +167,16 @@ void pk_fence_check(struct pk_machine *m, const struct pk_command *c)
     e->would = shadow ? s : PK_OK; /* F8: told, but not counted: this is a read */
 }
 
+/* F10: the last write decides how long the fence is kept. */
+static void keep(struct pk_machine *m, struct pk_fence *f, uint64_t keep_ms)
+{
+    pk_timer_free(m, f->ends);
+    f->ends = NULL;
+    if (keep_ms != 0) {
+        pk_fence_keep(m, f, m->next_seq++, m->clock + keep_ms);
+    }
+}
+
 void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
 {
     struct pk_fence *f = find(m, c->name);
@@ -171,6 +196,7 @@ void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
     }
     pk_blob_free(m, f->value);
     f->value = pk_blob_new(m, c->value);
+    keep(m, f, c->ttl_ms);
     accept(m, c, f, rule);
     pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_SET,
                                    .name = pk_fence_name(f),
@@ -217,5 +243,6 @@ void pk_fence_show(struct pk_machine *m, const struct pk_command *c)
         e->shadow = f->shadow;
         e->shadowed = f->shadowed;
         e->value_bytes = pk_blob_len(f->value);
+        e->left_ms = f->ends == NULL ? 0 : f->ends->at - m->clock;
     }
 }

@@ -25,6 +25,7 @@ enum {
 
 #define PK_HOLD_MAX_MS (UINT64_C(30) * 24 * 3600 * 1000)  /* max-hold */
 #define PK_WAIT_MAX_MS (UINT64_C(366) * 24 * 3600 * 1000) /* a bounded wait */
+#define PK_KEEP_MAX_MS (UINT64_C(366) * 24 * 3600 * 1000) /* a fence register (F10) */
 #define PK_WAIT_FOREVER UINT64_MAX
 #define PK_SLOTS_MAX UINT32_C(1000000)
 #define PK_TOKEN_MAX ((UINT64_C(1) << 53) - 1) /* exact as a JSON number */

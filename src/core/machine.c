@@ -108,8 +108,10 @@ static void timer_due(struct pk_machine *m, struct pk_timer *t)
         struct pk_claim *c = t->owner;
         enum pk_end why = c->token == 0 ? PK_END_TIMED_OUT : PK_END_OVERHELD;
         pk_claim_end(m, c, &(struct pk_ending){.why = why});
-    } else {
+    } else if (t->kind == PK_TIMER_LOCK) {
         pk_lock_opened(m, t->owner);
+    } else {
+        pk_fence_ended(m, t->owner);
     }
 }
 

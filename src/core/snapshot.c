@@ -12,7 +12,9 @@
  *             n, then its parts in order: name  mode (1 byte)  slots
  *     n, then the ended leases, oldest first: id  why (1 byte)  opened_by
  *     n, then the closed locks by name: name  until  id
- *     n, then the fences by name: name  token  request  shadow (1 byte)  shadowed  value
+ *     n, then the fences by name:
+ *         name  token  request  shadow (1 byte)  shadowed  value
+ *         until (0: for good), and unless 0: id
  *     digest of all bytes before it (8 bytes, little endian)
  *
  * Integers are varints, strings a length and bytes (wire.h). Everything is in the order
@@ -25,7 +27,10 @@
 #include "core/wire.h"
 
 static const char magic[] = {'P', 'K', 'S', 'N'};
-enum { VERSION = 3, DIGEST_BYTES = 8 }; /* 2: keyed leases; 3: shadow mode of fences */
+enum {
+    VERSION = 3, /* 2: keyed leases; 3: mode and end of fences */
+    DIGEST_BYTES = 8,
+};
 
 /* ---- writing ---- */
 
@@ -119,6 +124,10 @@ static void write_fences(struct pk_writer *w, const struct pk_machine *m)
         pk_write_byte(w, f->shadow);
         pk_write_uint(w, f->shadowed);
         pk_write_bytes(w, pk_blob_bytes(f->value));
+        pk_write_uint(w, f->ends == NULL ? 0 : f->ends->at);
+        if (f->ends != NULL) {
+            pk_write_uint(w, f->ends->id);
+        }
     }
 }
 
@@ -329,6 +338,20 @@ static void read_closed_locks(struct pk_reader *r, struct pk_machine *m)
     }
 }
 
+/* When the fence ends, if it does. */
+static void read_fence_end(struct pk_reader *r, struct pk_machine *m, struct pk_fence *f)
+{
+    uint64_t until = pk_read_ranged(r, 0, 2 * PK_TIME_MAX);
+    if (until == 0) {
+        return;
+    }
+    uint64_t id = pk_read_ranged(r, 1, m->next_seq - 1);
+    struct pk_timer key = {.at = until, .kind = PK_TIMER_FENCE, .id = id};
+    if (demand(r, until > m->clock && !pk_timer_taken(m, &key))) {
+        pk_fence_keep(m, f, id, until);
+    }
+}
+
 static void read_fences(struct pk_reader *r, struct pk_machine *m)
 {
     uint64_t n = pk_read_uint(r);
@@ -347,6 +370,7 @@ static void read_fences(struct pk_reader *r, struct pk_machine *m)
             f->shadow = shadow;
             f->shadowed = shadowed;
             f->value = pk_blob_new(m, value);
+            read_fence_end(r, m, f);
         }
         before = name;
     }

@@ -11,12 +11,13 @@
 #include "core/tree.h"
 
 /* Who owns a timer; also the second sort key, so that at one instant leases end first. */
-enum pk_timer_kind { PK_TIMER_LEASE, PK_TIMER_CLAIM, PK_TIMER_LOCK };
+enum pk_timer_kind { PK_TIMER_LEASE, PK_TIMER_CLAIM, PK_TIMER_LOCK, PK_TIMER_FENCE };
 
 struct pk_timer {
     struct pk_node node; /* in pk_machine.timers, by (at, kind, id) */
     uint64_t at;
-    uint64_t id; /* lease id, claim seq, or the seq at which the lock first closed */
+    uint64_t id; /* lease id, claim seq, or the seq at which the lock first closed or the
+                    fence was written */
     void *owner;
     enum pk_timer_kind kind;
 };
@@ -93,10 +94,11 @@ struct pk_lock {
 };
 
 struct pk_fence {
-    struct pk_node node; /* in pk_machine.fences */
-    uint64_t token;      /* 0: nobody has claimed it yet */
-    uint64_t request;    /* of the last SET under this token */
-    uint64_t shadowed;   /* calls with a lower token that were let through */
+    struct pk_node node;   /* in pk_machine.fences */
+    uint64_t token;        /* 0: nobody has claimed it yet */
+    uint64_t request;      /* of the last SET under this token */
+    uint64_t shadowed;     /* calls with a lower token that were let through */
+    struct pk_timer *ends; /* NULL: it stays for good (F10) */
     struct pk_blob *value;
     bool shadow; /* in shadow mode (F7) */
     uint8_t name_len;
@@ -276,6 +278,9 @@ void pk_fence_get(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_mode(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_show(struct pk_machine *m, const struct pk_command *c);
 struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name);
+/* Keeps a fence that has no timer until then, under the id; and the end of it (F10). */
+void pk_fence_keep(struct pk_machine *m, struct pk_fence *f, uint64_t id, uint64_t until);
+void pk_fence_ended(struct pk_machine *m, struct pk_fence *f);
 struct pk_bytes pk_fence_name(const struct pk_fence *f);
 void pk_fence_free(struct pk_machine *m, struct pk_fence *f);
 

@@ -220,6 +220,7 @@ static void take_head(struct pk_exchange *x, const struct pk_head *h)
                                     .resource =
                                         pk_bytes(x->ask.resource, x->ask.resource_len),
                                     .key = x->ask.key,
+                                    .keep_ms = g->options.keep_keys_ms,
                                     .retry_unknown = g->options.retry_unknown};
         x->once = pk_once_new(&o, h);
     }

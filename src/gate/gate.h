@@ -33,6 +33,7 @@ struct pk_gate_options {
     uint64_t drain_ms, cut_off_ms; /* cut_off_ms 0: never */
     uint64_t upstream_ms;          /* of silence */
     uint64_t header_ms, body_ms, idle_ms;
+    uint64_t keep_keys_ms; /* records of idempotency keys */
     uint32_t connections;
 };
 

@@ -14,6 +14,7 @@ enum { RECORD_VERSION = 1, FIELDS_MAX = 32768 };
 
 struct pk_once {
     struct picket *store;
+    uint64_t keep_ms;
     bool retry_unknown;
     char name[PK_NAME_MAX + 1];
     EVP_MD_CTX *md;
@@ -112,6 +113,7 @@ struct pk_once *pk_once_new(const struct pk_once_options *options,
     struct pk_once *o = pk_door_resize(NULL, sizeof *o);
     memset(o, 0, sizeof *o);
     o->store = options->store;
+    o->keep_ms = options->keep_ms;
     o->retry_unknown = options->retry_unknown;
     name_register(o, options);
     o->md = EVP_MD_CTX_new();
@@ -213,8 +215,8 @@ static enum picket_status put(struct pk_once *o, const struct pk_record *r)
     if (r != NULL) {
         pk_record_write(r, &value);
     }
-    enum picket_status s = picket_fence_set(o->store, o->name, picket_token(o->lock),
-                                            value.data, value.len, NULL);
+    enum picket_status s = picket_fence_keep(o->store, o->name, picket_token(o->lock),
+                                             value.data, value.len, o->keep_ms);
     pk_resp_free(&value);
     return s;
 }

@@ -7,6 +7,7 @@
  * kept* when the answer did not fit. Who makes the call holds a lock of the same name,
  * and writes with that lock's token: so a gate that was paused and overtaken can't
  * overwrite what its successor wrote (P6), and the register is claimed before it is read.
+ * Registers end by themselves (F10), or they would fill the store.
  *
  * Calls that say so block, and belong on the thread pool; nothing else may use the object
  * meanwhile. docs/gate.md has the table of what happens when.
@@ -77,6 +78,7 @@ struct pk_once_options {
     struct picket *store;
     const char *name; /* the gate's */
     struct pk_bytes resource, key;
+    uint64_t keep_ms; /* each record, from when it was written */
     bool retry_unknown;
 };
 

@@ -31,6 +31,7 @@ enum kind {
     X(COUNT, "COUNT", NUMBER, count)                                                     \
     X(DELAY, "DELAY", NUMBER, lock_delay_ms)                                             \
     X(FENCING, "MODE", FENCE_MODE, flags)                                                \
+    X(KEEP, "KEEP", NUMBER, ttl_ms)                                                      \
     X(LABEL, "LABEL", TEXT, label)                                                       \
     X(LEASE, "LEASE", NUMBER, lease)                                                     \
     X(LEASES, "LEASE", IDS, leases)                                                      \
@@ -164,10 +165,10 @@ static const struct form fence_forms[] = {
      .verb = PK_FENCE_CHECK,
      .places = {RESOURCE, TOKEN}},
     {.word = "SET",
-     .usage = "FENCE SET resource token value [REQUEST id]",
+     .usage = "FENCE SET resource token value [KEEP ms] [REQUEST id]",
      .verb = PK_FENCE_SET,
      .places = {RESOURCE, TOKEN, VALUE},
-     .options = {REQUEST}},
+     .options = {KEEP, REQUEST}},
     {.word = "GET",
      .usage = "FENCE GET resource [TOKEN token]",
      .verb = PK_FENCE_GET,

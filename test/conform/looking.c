@@ -277,6 +277,7 @@ static void expect_state(struct picket *p, const char *r, struct picket_fence_st
     CHECK_U64(got.token, want.token);
     CHECK_U64(got.shadow, want.shadow);
     CHECK_U64(got.shadowed, want.shadowed);
+    CHECK_U64(got.left_ms, want.left_ms);
 }
 
 /* In shadow mode nobody is refused, everybody is told and counted, and the fence stays.
@@ -313,12 +314,74 @@ TEST(fence__in_shadow_mode_counts_and_lets_through)
     free(value);
     CHECK(picket_fence_check(p, r, 5, &fence) == PICKET_OK);
     CHECK_U64(fence, 6);
-    expect_state(q, r, (struct picket_fence_state){6, 1, 3});
+    expect_state(q, r,
+                 (struct picket_fence_state){.token = 6, .shadow = 1, .shadowed = 3});
     CHECK(picket_fence_mode(q, r, 0) == PICKET_OK);
     CHECK(picket_fence_set(p, r, 5, "again", 5, &fence) == PICKET_STALE);
     CHECK(picket_fence_check(p, r, 7, &fence) == PICKET_UNCLAIMED);
-    expect_state(p, r, (struct picket_fence_state){6, 0, 3});
+    expect_state(p, r, (struct picket_fence_state){.token = 6, .shadowed = 3});
     picket_close(p);
+    picket_close(q);
+}
+
+enum { BRIEF_MS = 300 }; /* to keep a register, and wait for its end */
+
+/* A register that is kept for a while only ends by itself, with its event, and is as if
+ * it had never been; one that was written again without a time stays. */
+TEST(fence__that_is_kept_for_a_while_ends)
+{
+    begin();
+    if (!offers(guarantees()->fence && guarantees()->watch, "fences to watch")) {
+        return;
+    }
+    const char *stays = name_of("stays");
+    const char *r = name_of("note");
+    struct picket *p = open_client(LONG_TTL_MS);
+    struct picket_fence_state state = {0};
+    struct picket_watch *w;
+    uint64_t fence = 99;
+    CHECK(picket_fence_keep(p, stays, 5, "one", 3, BRIEF_MS) == PICKET_OK);
+    CHECK(picket_fence_set(p, stays, 5, "two", 3, NULL) == PICKET_OK);
+    CHECK(picket_fence_keep(p, r, 5, "long", 4, LONG_TTL_MS) == PICKET_OK);
+    CHECK(picket_fence_show(p, r, &state) == PICKET_OK);
+    CHECK(state.left_ms > LONG_TTL_MS / 2 && state.left_ms <= LONG_TTL_MS);
+    CHECK(picket_fence_keep(p, r, 4, "zombie", 6, 0) == PICKET_STALE);
+    CHECK(picket_watch_open(p, r, &w) == PICKET_OK);
+    CHECK(picket_fence_keep(p, r, 6, "short", 5, BRIEF_MS) == PICKET_OK);
+    (void)expect(w, (struct expected){"fence-raised", r, ""});
+    (void)expect(w, (struct expected){"fence-set", r, ""});
+    struct picket_event e = expect(w, (struct expected){"fence-ended", r, ""});
+    CHECK_U64(e.token, 6);
+    CHECK(picket_fence_show(p, r, &state) == PICKET_NOTFOUND);
+    CHECK(picket_fence_set(p, r, 1, "anew", 4, &fence) == PICKET_OK);
+    CHECK_U64(fence, 1);
+    expect_state(p, stays, (struct picket_fence_state){.token = 5});
+    picket_watch_close(w);
+    picket_close(p);
+}
+
+/* Nobody need watch: whoever asks finds it gone. */
+TEST(fence__that_has_ended_is_not_found)
+{
+    begin();
+    if (!offers(guarantees()->fence, "fences")) {
+        return;
+    }
+    const char *r = name_of("note");
+    struct picket *p = open_client(LONG_TTL_MS);
+    struct picket *q = open_client(LONG_TTL_MS);
+    enum picket_status s = picket_fence_keep(p, r, 1, "v", 1, BRIEF_MS);
+    CHECK(s == PICKET_OK);
+    picket_close(p);
+    while (s == PICKET_OK) { /* at the latest until the suite's own limit */
+        char *value = NULL;
+        size_t len;
+        s = picket_fence_get(q, r, 0, &value, &len, NULL);
+        free(value);
+    }
+    CHECK(s == PICKET_NOTFOUND);
+    CHECK(picket_fence_keep(q, r, 1, "v", 1, 49) == PICKET_BADARG);
+    CHECK(picket_fence_keep(q, r, 1, "v", 1, UINT64_MAX) == PICKET_BADARG);
     picket_close(q);
 }
 

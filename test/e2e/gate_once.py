@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """`picket gate` and Idempotency-Key: each row of the table in docs/gate.md."""
+import hashlib
 import os
 import signal
 import socket
 
 from cluster import Cluster, free_ports
 from gating import Gate, Service
+from holding import parsed
 from tap import check, contains, equal, main, test, wait_until
 
 PASS = ("--missing", "pass")
@@ -222,6 +224,21 @@ def repeat__that_waits_to_go_on_is_told_to(t):
             c.sendall(b"hello")
             contains(c.recv(4096).decode(), "Picket-Replayed: true")
         equal(len(s.calls), 1)
+
+
+@test
+def key__that_was_kept_long_enough_is_new_again(t):
+    with Service() as s, Gate(t, s, *PASS, "--keep-keys", "300ms") as g:
+        for path in ("/a/status?201", "/a/vanish"):
+            post(g, path, path)
+            wait_until(lambda p=path: post(g, p, p) and len(s.seen(path=p)) > 1,
+                       what="a second call")
+        equal(g.terminate(), 0)
+    with Service() as s, Gate(t, s, *PASS) as g:  # a day, unless said otherwise
+        equal(post(g, "/a/echo", "k").status, 200)
+        name = "gate/once/a/" + hashlib.sha256(b"k").hexdigest()
+        left = parsed(t.picket("fence", "show", name, "-o", "json"))["left_ms"]
+        check(12 * 3600_000 < left <= 24 * 3600_000, f"{left} ms left")
 
 
 @test

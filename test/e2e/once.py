@@ -78,6 +78,24 @@ def ok_out(done):
 
 
 @test
+def keep__an_outcome_that_ends_is_run_again(t):
+    done = t.picket("once", "--keep", "1h", "k", "--", "sh", "-c", COUNT)
+    equal(ok_out(t.picket("once", "k", "--", "false")), done.stdout)
+    left = parsed(t.picket("fence", "show", "once/k", "-o", "json"))["left_ms"]
+    check(1800_000 < left <= 3600_000, f"{left} ms left")
+    again = ("once", "--keep", "200ms", "l", "--", "sh", "-c", COUNT)
+    first = ok_out(t.picket(*again))
+    wait_until(lambda: ok_out(t.picket(*again)) != first, what="the outcome's end")
+    equal(t.picket("once", "--keep", "200ms", "m", "--no-retry", "--", "sh", "-c",
+                   "kill -9 $$").returncode, 137)  # begun, and that ends, too
+    wait_until(lambda: t.picket("fence", "show", "once/m").returncode == 1,
+               what="the end of what was begun")
+    ok(t.picket("once", "--forget", "--keep", "200ms", "k"))
+    wait_until(lambda: t.picket("fence", "show", "once/k").returncode == 1,
+               what="the end of what was forgotten")
+
+
+@test
 def no_retry__leaves_what_may_have_happened_alone(t):
     t.picket("once", "k", "--no-retry", "--", "sh", "-c", COUNT + "kill -9 $$")
     done = t.picket("once", "k", "--no-retry", "--", "sh", "-c", COUNT)
@@ -120,6 +138,8 @@ def words__are_checked_before_anything_is_run(t):
     for words, part in (((), "KEY is missing"), (("k",), "what to run"),
                         (("--show", "k", "--", "true"), "run no command"),
                         (("--show", "--forget", "k"), "exclude"),
+                        (("--keep", "1ms", "k", "--", "true"), "--keep"),
+                        (("--keep", "400d", "k", "--", "true"), "--keep"),
                         (("-F", "k", "--", "true"), "-F"),
                         (("-o", "json", "k", "--", "true"), "--show"),
                         (("n" * 252, "--", "true"), "255")):

@@ -298,6 +298,25 @@ def shadow_mode__is_counted_by_every_node_and_outlives_the_leader(t):
                    reply["value_bytes"]), (2, 1, 1, len("late")))
 
 
+def fences(node):
+    return int(re.search(r"^picket_fences (\d+)$", get(node, "/metrics")[1], re.M)[1])
+
+
+@test
+def kept_registers__end_on_every_node_though_nobody_asks(t):
+    with three(t) as cluster:
+        leader = cluster.leader()
+        with leader.connect() as c:
+            for i in range(20):
+                c.ask("FENCE", "SET", f"call/{i}", 1, "done", "KEEP", 3000)
+            c.ask("FENCE", "SET", "stays", 1, "done", "KEEP", 86400000)
+            check(c.ask("FENCE", "SHOW", "stays")["left_ms"] > 43200000, "no end")
+        leader.kill()  # the next one ends them
+        others = [n for n in cluster.nodes if n is not leader]
+        for node in others:
+            wait_until(lambda n=node: fences(n) == 1, what="the end of the others")
+
+
 @test
 def readyz__says_no_without_a_leader(t):
     cluster = three(t)

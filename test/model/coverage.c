@@ -94,6 +94,8 @@ static void count_event(struct coverage *k, const struct pk_effects *out, uint32
         k->leaps += e->kind == PK_EV_LEAPT;
         k->fence_raised += e->kind == PK_EV_FENCE_RAISED;
         k->fence_set += e->kind == PK_EV_FENCE_SET;
+        k->fence_kept += e->kind == PK_EV_FENCE_SET && c->ttl_ms != 0;
+        k->fence_ended += e->kind == PK_EV_FENCE_ENDED;
         k->fence_mode += e->kind == PK_EV_FENCE_MODE;
         k->rows_of_locks += e->kind == PK_ROW_LOCK;
         k->rows_of_holds += e->kind == PK_ROW_HOLD;
@@ -157,11 +159,13 @@ static void count_fence(struct coverage *k, const struct pk_command *c,
     bool stale = r->would == PK_STALE;
     k->shadowed_claim += c->verb == PK_FENCE_CLAIM && stale;
     k->shadowed_set += c->verb == PK_FENCE_SET && stale;
+    k->shadowed_set_kept += c->verb == PK_FENCE_SET && stale && c->ttl_ms != 0;
     k->shadowed_get += c->verb == PK_FENCE_GET && stale;
     k->check_stale_in_shadow += c->verb == PK_FENCE_CHECK && stale;
     k->check_unclaimed_in_shadow += r->would == PK_UNCLAIMED;
     k->fence_mode_limit += c->verb == PK_FENCE_MODE && r->status == PK_LIMIT;
     k->fence_shown += c->verb == PK_FENCE_SHOW && good;
+    k->fence_shown_kept += c->verb == PK_FENCE_SHOW && r->left_ms > 0;
     k->fence_shown_shadowed += c->verb == PK_FENCE_SHOW && r->shadowed > 0;
 }
 

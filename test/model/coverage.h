@@ -43,11 +43,15 @@
     X(leaps)                                                                             \
     X(fence_raised)                                                                      \
     X(fence_set)                                                                         \
+    X(fence_kept)                                                                        \
+    X(fence_ended)                                                                       \
+    X(fence_shown_kept)                                                                  \
     X(fence_mode)                                                                        \
     X(fence_mode_again)                                                                  \
     X(fence_mode_limit)                                                                  \
     X(shadowed_claim)                                                                    \
     X(shadowed_set)                                                                      \
+    X(shadowed_set_kept)                                                                 \
     X(shadowed_get)                                                                      \
     X(check_stale_in_shadow)                                                             \
     X(check_unclaimed_in_shadow)                                                         \

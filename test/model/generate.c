@@ -327,6 +327,9 @@ static void fill_fence(struct generator *g, struct pk_command *c)
     if (c->verb == PK_FENCE_SET && chance(g, 1, 2)) {
         c->request = between(g, 1, 12); /* a fence's ids need not grow with the world's */
     }
+    if (c->verb == PK_FENCE_SET && chance(g, 1, 3)) {
+        c->ttl_ms = between(g, 50, g->temper.ttl);
+    }
 }
 
 static void fill_renew(struct generator *g, struct generated *out)

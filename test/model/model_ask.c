@@ -389,6 +389,9 @@ uint64_t model_next_deadline(const struct model *m)
     for (size_t i = 0; i < m->n_closings; i++) {
         next = m->closings[i].until < next ? m->closings[i].until : next;
     }
+    for (size_t i = 0; i < m->n_fences; i++) {
+        next = m->fences[i].ends < next ? m->fences[i].ends : next;
+    }
     return next;
 }
 

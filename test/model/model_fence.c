@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model's fences (F1 to F9). */
+/* The model's fences (F1 to F10). */
 #include "model_state.h"
 
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static struct model_fence *create(struct model *m, struct pk_bytes name)
         abort();
     }
     struct model_fence *f = &m->fences[m->n_fences++];
-    *f = (struct model_fence){.name = text_from(name), .value = text_from(pk_text(""))};
+    *f = (struct model_fence){
+        .name = text_from(name), .value = text_from(pk_text("")), .ends = NEVER};
     return f;
 }
 
@@ -86,6 +87,11 @@ static void set_value(struct model *m, struct model_fence *f, const struct pk_co
     if (c->token == f->token && c->request != 0) {
         f->request = c->request;
     }
+    f->ends = NEVER;
+    if (c->ttl_ms > 0) { /* F10 */
+        f->ends = m->clock + c->ttl_ms;
+        f->seq = m->next_seq++;
+    }
     struct pk_effect e = {.kind = PK_EV_FENCE_SET,
                           .name = bytes_of(f->name),
                           .token = c->token,
@@ -107,8 +113,8 @@ static void check(const struct model_fence *f, const struct pk_command *c,
 
 /* CHECK, SHOW and a GET without a token: they look and change nothing (F2, F4, F8, F9).
  */
-static void look(const struct model_fence *f, const struct pk_command *c,
-                 struct pk_effect *reply)
+static void look(const struct model *m, const struct model_fence *f,
+                 const struct pk_command *c, struct pk_effect *reply)
 {
     reply->token = f == NULL ? 0 : f->token;
     if (c->verb == PK_FENCE_CHECK) {
@@ -119,6 +125,7 @@ static void look(const struct model_fence *f, const struct pk_command *c,
         reply->shadow = f->shadow ? 1 : 0;
         reply->shadowed = f->shadowed;
         reply->value_bytes = f->value.len;
+        reply->left_ms = f->ends == NEVER ? 0 : f->ends - m->clock;
     } else if (f->token == 0) {
         reply->status = PK_NOTFOUND;
     } else {
@@ -130,7 +137,7 @@ void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *
 {
     struct model_fence *f = fence_named(m, c->name);
     if (c->verb == PK_FENCE_CHECK || c->token == 0) {
-        look(f, c, reply);
+        look(m, f, c, reply);
         return;
     }
     bool lower = f != NULL && c->token < f->token;

@@ -304,12 +304,24 @@ static void open_lock(struct model *m, size_t at)
     free(name.data);
 }
 
+/* F10 */
+static void end_fence(struct model *m, size_t at)
+{
+    struct model_fence gone = m->fences[at];
+    removed(m->fences, &m->n_fences, sizeof *m->fences, at);
+    struct pk_effect e = {
+        .kind = PK_EV_FENCE_ENDED, .name = bytes_of(gone.name), .token = gone.token};
+    pk_effects_add(&m->events, &e);
+    free(gone.name.data);
+    free(gone.value.data);
+}
+
 /* Ends the first that is due by (time, kind, id); false when nothing is. */
 static bool end_first_due(struct model *m)
 {
     uint64_t time = NEVER;
     uint64_t id = NEVER;
-    int kind = 0; /* 1: lease, 2: claim, 3: lock */
+    int kind = 0; /* 1: lease, 2: claim, 3: lock, 4: fence */
     size_t at = 0;
     for (size_t i = 0; i < m->n_leases; i++) {
         const struct model_lease *l = &m->leases[i];
@@ -329,6 +341,12 @@ static bool end_first_due(struct model *m)
             time = l->until, kind = 3, id = l->seq, at = i;
         }
     }
+    for (size_t i = 0; i < m->n_fences; i++) {
+        const struct model_fence *f = &m->fences[i];
+        if (f->ends < time || (f->ends == time && kind == 4 && f->seq < id)) {
+            time = f->ends, kind = 4, id = f->seq, at = i;
+        }
+    }
     if (time > m->clock) {
         return false;
     }
@@ -337,8 +355,10 @@ static bool end_first_due(struct model *m)
     } else if (kind == 2) {
         struct model_claim *c = &m->claims[at];
         end_claim_plainly(m, c, c->held ? PK_END_OVERHELD : PK_END_TIMED_OUT);
-    } else {
+    } else if (kind == 3) {
         open_lock(m, at);
+    } else {
+        end_fence(m, at);
     }
     return true;
 }

@@ -47,6 +47,7 @@ struct model_closing {
 struct model_fence {
     struct text name, value;
     uint64_t token, request, shadowed;
+    uint64_t ends, seq; /* NEVER: it stays */
     bool shadow;
 };
 
@@ -152,7 +153,7 @@ void model_lock_list(struct model *m, const struct pk_command *c,
 /* The key verbs (K1 to K5). */
 void model_key(struct model *m, const struct pk_command *c, struct pk_effect *reply);
 
-/* The fence verbs (F1 to F5, F7 to F9), and MODE (F6), which has a request id of R2. */
+/* The fence verbs (F1 to F5, F7 to F10), and MODE (F6), which has a request id of R2. */
 void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *reply);
 void model_fence_mode(struct model *m, const struct pk_command *c,
                       struct pk_effect *reply);

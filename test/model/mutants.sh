@@ -6,12 +6,12 @@
 #     test/model/mutants.sh [TEXT]     only the mutants whose name contains TEXT
 #
 # TAP on stdout. A mutant whose text is no longer in the source fails too, so that the
-# list can't rot. Takes half a minute.
+# list can't rot. Takes a minute.
 set -eu
 cd "$(dirname "$0")/../.."
 only=${1:-}
 cc=${CC:-cc}
-commands=300000
+commands=2000000 # as many as the test itself runs; most are seen in the first thousands
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 count=0
@@ -225,6 +225,18 @@ mutant check_refuses_in_shadow_mode fence.c \
     'pk_reply(m, c, shadow ? PK_OK : s);' 'pk_reply(m, c, s);'
 mutant mode_begins_a_new_count fence.c \
     '        f->shadow = shadow;' '        f->shadow = shadow; f->shadowed = 0;'
+mutant kept_for_good fence.c 'if (keep_ms != 0) {' 'if (false) {'
+mutant kept_from_the_first_write fence.c \
+    '    keep(m, f, c->ttl_ms);' \
+    '    if (f->ends == NULL || c->ttl_ms == 0) { keep(m, f, c->ttl_ms); }'
+mutant plain_write_leaves_the_end fence.c \
+    '    keep(m, f, c->ttl_ms);' '    if (c->ttl_ms != 0) { keep(m, f, c->ttl_ms); }'
+mutant shadowed_write_leaves_the_end fence.c \
+    '    keep(m, f, c->ttl_ms);' \
+    '    if (rule != PK_FENCING_STALE) { keep(m, f, c->ttl_ms); }'
+mutant ended_fence_says_no_token fence.c \
+    '    pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_ENDED,' \
+    '    f->token = 0; pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_ENDED,'
 mutant late_mode_switches_back machine.c ' || v == PK_FENCE_MODE;' ';'
 
 # Limits (P10)
@@ -246,6 +258,8 @@ mutant snapshot_loses_the_mode snapshot.c \
     'pk_write_byte(w, f->shadow);' 'pk_write_byte(w, 0);'
 mutant snapshot_loses_shadowed snapshot.c \
     'pk_write_uint(w, f->shadowed);' 'pk_write_uint(w, 0);'
+mutant restored_fence_never_ends snapshot.c \
+    'pk_fence_keep(m, f, id, until);' '(void)f;'
 mutant snapshot_loses_forgotten snapshot.c \
     'pk_write_uint(w, l->forgotten);' 'pk_write_uint(w, 0);'
 mutant restored_closing_has_new_id snapshot.c \

@@ -30,7 +30,7 @@ static void acquire(uint64_t lease, uint64_t request, const char *name, enum pk_
 }
 
 /* Two live leases, an ended one and a key's; held, shared, waited for, semaphore and
- * closed locks; two fences; remembered answers. */
+ * closed locks; two fences, one of which ends; remembered answers. */
 static void build(void)
 {
     pk_machine_free(m);
@@ -55,7 +55,8 @@ static void build(void)
     step((struct pk_command){
         .verb = PK_LOCK_CANCEL, .lease = 1, .request = 6, .target = 5});
     step((struct pk_command){.verb = PK_FENCE_CLAIM, .name = pk_text("f"), .token = 1});
-    step((struct pk_command){.verb = PK_FENCE_CLAIM, .name = pk_text("g"), .token = 2});
+    step((struct pk_command){
+        .verb = PK_FENCE_SET, .name = pk_text("g"), .token = 2, .ttl_ms = 10000});
     step((struct pk_command){.verb = PK_KEY_TAKE,
                              .parts = {{pk_text("key"), 0, PK_EXCLUSIVE}},
                              .n_parts = 1,
@@ -249,6 +250,10 @@ TEST(check__sees_broken_fences)
     expect(used);
     f->token = 1;
     CHECK(pk_machine_check(m) == NULL);
+    struct pk_fence *g = PK_OWNER(pk_tree_last(&m->fences), struct pk_fence, node);
+    BROKEN(g->token, 0, used);
+    BROKEN(g->ends->owner, f, "I4: a fence's timer");
+    BROKEN(g->ends, NULL, "I4: timers without an owner");
 }
 
 TEST(check__sees_broken_trees)

@@ -95,6 +95,9 @@ TEST(command__numbers_have_bounds)
     BOUND(PK_LEASE_OPEN, ttl_ms, PK_TTL_MIN_MS, 0);
     BOUND(PK_LEASE_RENEW, ttl_ms, 0, 1);
     BOUND(PK_LEASE_RENEW, ttl_ms, PK_TTL_MAX_MS, PK_TTL_MAX_MS + 1);
+    BOUND(PK_FENCE_SET, ttl_ms, 0, 1);
+    BOUND(PK_FENCE_SET, ttl_ms, PK_TTL_MIN_MS, PK_TTL_MIN_MS - 1);
+    BOUND(PK_FENCE_SET, ttl_ms, PK_KEEP_MAX_MS, PK_KEEP_MAX_MS + 1);
     BOUND(PK_LOCK_ACQUIRE, wait_ms, PK_WAIT_MAX_MS, PK_WAIT_MAX_MS + 1);
     BOUND(PK_LOCK_ACQUIRE, wait_ms, PK_WAIT_FOREVER, PK_WAIT_FOREVER - 1);
     BOUND(PK_LOCK_ACQUIRE, max_hold_ms, PK_HOLD_MAX_MS, PK_HOLD_MAX_MS + 1);

@@ -83,6 +83,8 @@ static void close_store(void)
     (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+enum { KEEP_MS = 3600 * 1000 };
+
 static struct pk_once *call(const char *target, const char *body, bool retry)
 {
     static struct pk_head h;
@@ -93,6 +95,7 @@ static struct pk_once *call(const char *target, const char *body, bool retry)
                                 .name = "gate",
                                 .resource = pk_text("r"),
                                 .key = pk_text("k"),
+                                .keep_ms = KEEP_MS,
                                 .retry_unknown = retry};
     struct pk_once *once = pk_once_new(&o, &h);
     pk_once_hash(once, pk_text(body));
@@ -175,6 +178,25 @@ TEST(once__a_call_that_was_left_is_of_unknown_outcome)
     CHECK_U64(pk_once_record(o)->status, 201);
     pk_once_free(o);
     close_store();
+}
+
+/* Whatever is written of a key ends by itself: nothing fills the store for good. */
+TEST(once__every_record_has_an_end)
+{
+    static const char reg[] =
+        "gate/once/r/8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a";
+    for (enum pk_once_how how = PK_ONCE_KEEP; how <= PK_ONCE_LEAVE; how++) {
+        struct picket_fence_state state = {0};
+        open_store();
+        struct pk_once *o = call("/a", "x", false);
+        CHECK(picket_fence_show(store, reg, &state) == PICKET_OK);
+        CHECK(state.left_ms > KEEP_MS / 2 && state.left_ms <= KEEP_MS);
+        gather(o, "the answer");
+        end(o, how);
+        CHECK(picket_fence_show(store, reg, &state) == PICKET_OK);
+        CHECK(state.left_ms > KEEP_MS / 2 && state.left_ms <= KEEP_MS);
+        close_store();
+    }
 }
 
 /* Claimed before it was read: what somebody was told stays true (P6). */

@@ -206,6 +206,8 @@ TEST(proto__words_become_the_fields_they_name)
     CHECK(pk_bytes_equal(c.name, pk_text("disk")));
     CHECK_U64(command_typed("FENCE MODE disk ENFORCE").flags, 0);
     CHECK(command_typed("FENCE SHOW disk").verb == PK_FENCE_SHOW);
+    c = command_typed("fence set note 3 done keep 60000 REQUEST 4");
+    CHECK(c.verb == PK_FENCE_SET && c.ttl_ms == 60000 && c.request == 4);
 }
 
 TEST(proto__what_is_not_said_has_its_default)
@@ -217,6 +219,7 @@ TEST(proto__what_is_not_said_has_its_default)
     CHECK_U64(command_typed("LEASE SHOW 1").count, PK_PROTO_ROWS);
     CHECK_U64(command_typed("LEASE RENEW 1").ttl_ms, 0);
     CHECK_U64(command_typed("FENCE GET a").token, 0);
+    CHECK_U64(command_typed("FENCE SET a 1 v").ttl_ms, 0);
 }
 
 /* Several ways to say the same. */

@@ -108,6 +108,13 @@ static void set_fence(struct pk_machine *m, const char *name, uint64_t token,
                                 .value = pk_text(value)});
 }
 
+static void keep_fence(struct pk_machine *m, const char *name, uint64_t keep_ms)
+{
+    step(m,
+         (struct pk_command){
+             .verb = PK_FENCE_SET, .name = pk_text(name), .token = 1, .ttl_ms = keep_ms});
+}
+
 static void shadow_fence(struct pk_machine *m, const char *name)
 {
     step(m, (struct pk_command){
@@ -160,6 +167,8 @@ static struct pk_machine *rich_machine(void)
     shadow_fence(m, "bare");
     shadow_fence(m, "unclaimed");
     set_fence(m, "bare", 1, "let through");
+    keep_fence(m, "note", 300);
+    keep_fence(m, "memo", 300);
     struct pk_command take = {.verb = PK_KEY_TAKE, .ttl_ms = 700, .n_parts = 2};
     take.value = pk_text("mine");
     take.parts[0] = (struct pk_part){.name = pk_text("key"), .mode = PK_EXCLUSIVE};
@@ -294,6 +303,28 @@ TEST(snapshot__a_key_is_not_a_hold_that_looks_the_same)
     pk_machine_free(back);
     pk_machine_free(hold);
     pk_machine_free(key);
+    drop(b);
+}
+
+/* So are the times at which fences end, and their order (F10). */
+TEST(snapshot__fences_end_when_they_would_have)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    struct pk_machine *back = pk_machine_restore(b.data, b.len);
+    CHECK(back != NULL);
+    struct pk_effects e = {0};
+    pk_machine_step(back, &(struct pk_command){.verb = PK_TICK, .stamp_ms = 299}, &e);
+    CHECK_U64(e.count, 1);
+    pk_effects_reset(&e);
+    pk_machine_step(back, &(struct pk_command){.verb = PK_TICK, .stamp_ms = 300}, &e);
+    CHECK_U64(e.count, 3);
+    CHECK(e.list[0].kind == PK_EV_FENCE_ENDED && e.list[1].kind == PK_EV_FENCE_ENDED);
+    CHECK(pk_bytes_equal(e.list[0].name, pk_text("note")));
+    CHECK(pk_bytes_equal(e.list[1].name, pk_text("memo")));
+    pk_effects_free(&e);
+    pk_machine_free(back);
+    pk_machine_free(m);
     drop(b);
 }
 
