@@ -21,7 +21,7 @@
  *
  *  - Calls return enum picket_status, PICKET_OK being 0. Results go through out-pointers,
  *    which are written on PICKET_OK only. picket_last_error() has one sentence about the
- *    last call of this thread that failed.
+ *    last call of this thread that failed; closing things leaves it alone.
  *  - A handle belongs to whoever holds it, not to a thread: any thread may use it,
  *    several at a time, except that closing it must be the last use.
  *  - Durations are milliseconds. Names are 1 to 255 bytes of printable UTF-8, '/' for

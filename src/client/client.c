@@ -725,27 +725,32 @@ void picket_detach(struct picket *p)
     p->driver->attend(p->store, 0);
 }
 
+static void close_client(struct picket *p)
+{
+    stop_keeper(p);
+    pk_opened_leave(&p->opened);
+    uint64_t lease = picket_lease(p);
+    pthread_mutex_lock(&p->mutex);
+    pk_client_lost(p, "closed");
+    pthread_mutex_unlock(&p->mutex);
+    if (lease != 0) {
+        close_lease(p, lease);
+    }
+    while (p->locks != NULL) {
+        picket_lock_close(p->locks);
+    }
+    p->driver->close(p->store);
+    free_client(p);
+}
+
 void picket_close(struct picket *p)
 {
-    if (p == NULL) {
-        return;
-    }
-    if (p->pid == getpid()) {
-        stop_keeper(p);
-        pk_opened_leave(&p->opened);
-        uint64_t lease = picket_lease(p);
-        pthread_mutex_lock(&p->mutex);
-        pk_client_lost(p, "closed");
-        pthread_mutex_unlock(&p->mutex);
-        if (lease != 0) {
-            close_lease(p, lease);
-        }
-        while (p->locks != NULL) {
-            picket_lock_close(p->locks);
-        }
-        p->driver->close(p->store);
-        free_client(p);
-    }
+    char why[PK_SENTENCE_MAX];
     /* In a forked child the memory stays: the parent's threads may have held its mutexes.
      */
+    if (p != NULL && p->pid == getpid()) {
+        pk_sentence_save(why);
+        close_client(p);
+        pk_sentence_restore(why);
+    }
 }

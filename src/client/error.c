@@ -3,10 +3,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/door.h"
 
-static _Thread_local char sentence[1024];
+static _Thread_local char sentence[PK_SENTENCE_MAX];
 
 enum picket_status pk_fail(enum picket_status s, const char *format, ...)
 {
@@ -20,6 +21,16 @@ enum picket_status pk_fail(enum picket_status s, const char *format, ...)
 enum picket_status pk_fail_plain(enum picket_status s)
 {
     return pk_fail(s, "%s", picket_status_text(s));
+}
+
+void pk_sentence_save(char out[PK_SENTENCE_MAX])
+{
+    memcpy(out, sentence, sizeof sentence);
+}
+
+void pk_sentence_restore(const char saved[PK_SENTENCE_MAX])
+{
+    memcpy(sentence, saved, sizeof sentence);
 }
 
 const char *picket_last_error(void)

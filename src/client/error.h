@@ -12,4 +12,10 @@ __attribute__((format(printf, 2, 3))) enum picket_status pk_fail(enum picket_sta
 /* The same with the status' own text as the sentence. */
 enum picket_status pk_fail_plain(enum picket_status s);
 
+enum { PK_SENTENCE_MAX = 1024 };
+
+/* The sentence as it is, and again: closing things must not hide why they are closed. */
+void pk_sentence_save(char out[PK_SENTENCE_MAX]);
+void pk_sentence_restore(const char saved[PK_SENTENCE_MAX]);
+
 #endif

@@ -458,13 +458,16 @@ void picket_lock_close(struct picket_lock *l)
     if (l == NULL || pk_client_usable(l->client) != PICKET_OK) {
         return;
     }
+    char why[PK_SENTENCE_MAX];
+    pk_sentence_save(why);
     if (settled(l)) {
         free_lock(l);
-        return;
+    } else {
+        pthread_mutex_lock(&l->client->mutex);
+        l->abandoned = true;
+        pthread_mutex_unlock(&l->client->mutex);
     }
-    pthread_mutex_lock(&l->client->mutex);
-    l->abandoned = true;
-    pthread_mutex_unlock(&l->client->mutex);
+    pk_sentence_restore(why);
 }
 
 void pk_locks_sweep(struct picket *p)

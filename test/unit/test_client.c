@@ -38,6 +38,25 @@ static bool readable(int fd, int timeout_ms)
     return poll(&p, 1, timeout_ms) == 1;
 }
 
+TEST(client__closing_does_not_hide_why)
+{
+    fresh();
+    struct picket *p = open_client(0);
+    struct picket *other = open_client(0);
+    struct picket_lock *l;
+    struct picket_lock *none;
+    char why[256];
+    CHECK(picket_acquire(p, "a", NULL, &l) == PICKET_OK);
+    CHECK(picket_break(other, "a", picket_token(l), "test") == PICKET_OK);
+    CHECK(picket_acquire(p, "", NULL, &none) == PICKET_BADARG);
+    snprintf(why, sizeof why, "%s", picket_last_error());
+    picket_lock_close(l); /* which is not held any more: an error of its own */
+    CHECK_STR(picket_last_error(), why);
+    picket_close(p);
+    picket_close(other);
+    CHECK_STR(picket_last_error(), why);
+}
+
 TEST(client__acquire_release_and_tokens_grow)
 {
     fresh();
