@@ -45,15 +45,19 @@ static const char *nth_word(const char *line, int n)
     return at;
 }
 
-/* Who has a lock, by a line of /proc/locks, if it is about a flock of that inode; else 0:
+/* Who has a lock, by a line of /proc/locks, if it is about a flock; else 0:
  *     1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF */
-static long owner_in(const char *line, ino_t inode)
+static long owner_in(const char *line)
+{
+    bool file_lock = strncmp(nth_word(line, 1), "FLOCK ", 6) == 0;
+    return file_lock ? strtol(nth_word(line, 4), NULL, 10) : 0;
+}
+
+static bool is_of(const char *line, ino_t inode)
 {
     const char *minor = strchr(nth_word(line, 5), ':');
     const char *number = minor == NULL ? NULL : strchr(minor + 1, ':');
-    bool ours = strncmp(nth_word(line, 1), "FLOCK ", 6) == 0 && number != NULL &&
-                strtoull(number + 1, NULL, 10) == inode;
-    return ours ? strtol(nth_word(line, 4), NULL, 10) : 0;
+    return number != NULL && strtoull(number + 1, NULL, 10) == inode;
 }
 
 const char *pk_filelock_owner(int fd, char *out, size_t size)
@@ -64,7 +68,7 @@ const char *pk_filelock_owner(int fd, char *out, size_t size)
     FILE *f = fopen("/proc/locks", "re");
     bool known = f != NULL && fstat(fd, &st) == 0;
     while (known && owner <= 0 && fgets(line, sizeof line, f) != NULL) {
-        owner = owner_in(line, st.st_ino);
+        owner = is_of(line, st.st_ino) ? owner_in(line) : 0;
     }
     if (f != NULL) {
         fclose(f);
@@ -75,6 +79,20 @@ const char *pk_filelock_owner(int fd, char *out, size_t size)
         snprintf(out, size, "a process that can't be seen from here");
     }
     return out;
+}
+
+bool pk_filelock_held_by(long pid)
+{
+    char line[256];
+    bool held = false;
+    FILE *f = fopen("/proc/locks", "re");
+    while (f != NULL && !held && fgets(line, sizeof line, f) != NULL) {
+        held = owner_in(line) == pid;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return held;
 }
 
 bool pk_filelock_in_place(int fd, int dir_fd, const char *name)

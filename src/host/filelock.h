@@ -19,6 +19,9 @@ void pk_filelock_leave(int fd);
 /* Writes who has it: "process 12", or that it can't be seen. Returns `out`. */
 const char *pk_filelock_owner(int fd, char *out, size_t size);
 
+/* Whether a process has such a lock on any file; no, if that can't be seen. */
+bool pk_filelock_held_by(long pid);
+
 /* True while the file of `fd` is still the one that `name` leads to: a cleaner of old
  * files may have removed it, and then others lock another one. */
 bool pk_filelock_in_place(int fd, int dir_fd, const char *name);

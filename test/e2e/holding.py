@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """What tests of the command line share: results, holders, waiters, their words."""
 import json
+import os
+import signal
 import subprocess
 
-from tap import Failed, equal
+from tap import Failed, equal, stopped, wait_until
 
 
 def ok(done, code=0):
@@ -14,6 +16,24 @@ def ok(done, code=0):
 
 def parsed(done, code=0):
     return json.loads(ok(done, code))
+
+
+def freeze(*pids):
+    """Stops the processes, but none within its turn at the embedded store: that would
+    keep everybody out."""
+    def outside():
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: all(map(stopped, pids)), what="the pause")
+        with open("/proc/locks", encoding="ascii") as f:
+            locks = [line.split() for line in f]
+        owners = {int(words[4]) for words in locks if words[1] == "FLOCK"}
+        if owners.isdisjoint(pids):
+            return True
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        return False
+    wait_until(outside, what="a pause outside of a turn")
 
 
 def line_with(stream, part):

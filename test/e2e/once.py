@@ -3,8 +3,8 @@
 import os
 import signal
 
-from holding import ok, parsed
-from tap import alive, check, contains, equal, main, stopped, test, wait_until
+from holding import freeze, ok, parsed
+from tap import alive, check, contains, equal, main, test, wait_until
 
 COUNT = 'echo x >>runs; echo "$PICKET_ATTEMPT $PICKET_TOKEN"; '
 
@@ -60,9 +60,7 @@ def once__one_who_was_overtaken_does_not_count(t):
     wait_until(lambda: t.read("pid").endswith("\n"), what="the first attempt")
     with open(f"/proc/{p.pid}/task/{p.pid}/children", encoding="ascii") as f:
         frozen = [p.pid, *map(int, f.read().split()), int(t.read("pid"))]
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: all(map(stopped, frozen)), what="the pause")
+    freeze(*frozen)
     equal(ok_out(t.picket("once", "k", "--", "echo", "second")), "second\n")
     t.write("go", "")
     for pid in reversed(frozen):
