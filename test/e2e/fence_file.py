@@ -198,15 +198,43 @@ def fence__a_damaged_one_refuses_everybody(t):
 
 
 @test
-def fence__one_torn_slot_does_no_harm(t):
-    for token in (3, 4):
-        ok(t.picket("fence", "claim", *WHERE, "--token", token))
-    slots = t.read(".report.fence")
-    newer = 0 if "token 4" in slots[:512] else 512
-    with open(t.path(".report.fence"), "r+b") as f:
-        f.seek(newer + 40)
-        f.write(b"#####")
-    equal(parsed(t.picket("fence", "show", *WHERE, "-o", "json"))["fence"], 3)
+def fence__a_torn_write_leaves_the_state_before_it(t):
+    """Whichever write it was, the first one included."""
+    for writes in (1, 2, 3, 4):
+        name = f"report{writes}"
+        where = ("--resource", "file:", name)
+        for token in range(1, writes + 1):
+            ok(t.picket("fence", "claim", *where, "--token", token))
+        slots = t.read(f".{name}.fence")
+        newer = slots.index(f" token {writes} ") // 512 * 512
+        with open(t.path(f".{name}.fence"), "r+b") as f:
+            f.seek(newer + 20)
+            f.write(b"#####")
+        state = parsed(t.picket("fence", "show", *where, "-o", "json"))
+        equal((name, state["fence"]), (name, writes - 1))
+
+
+@test
+def put__syncs_each_thing_before_the_next_relies_on_it(t):
+    """What a power cut would show and kill -9 can't: the fence is on disk before a new
+    file is begun, the new file before it is in place, and its name before we say so."""
+    if shutil.which("strace") is None:
+        skip("no strace")
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "one"))
+    subprocess.run(
+        ["strace", "-o", t.path("trace"), "-y", "-e",
+         "trace=pwrite64,fdatasync,write,fsync,renameat,renameat2", t.program, "fence",
+         "put", *WHERE, "--token", "2", "two"], cwd=t.dir, check=True,
+        env=t.env | {"ASAN_OPTIONS": "detect_leaks=0"})
+    steps = []
+    for line in t.read("trace").splitlines():
+        call = line.partition("(")[0]
+        on = ("fence" if ".report.fence" in line else "draft" if ".tmp" in line
+              else "folder" if f"<{os.path.realpath(t.dir)}>" in line else None)
+        if on:
+            steps.append(f"{call.removesuffix('2')} {on}")
+    equal(steps, ["pwrite64 fence", "fdatasync fence", "write draft", "fsync draft",
+                  "renameat draft", "fsync folder"])
 
 
 @test
