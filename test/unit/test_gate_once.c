@@ -2,12 +2,8 @@
 /* Idempotency keys: records as bytes, and one call after another on a real store. */
 #include "gate/once.h"
 
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #include "core/door.h"
+#include "statedir.h"
 #include "tap.h"
 
 /* ---- records ---- */
@@ -48,31 +44,19 @@ TEST(record__nothing_is_none)
 
 /* ---- calls ---- */
 
-static char folder[64];
+static char url[4300];
 static struct picket *store;
-
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *f)
-{
-    (void)s;
-    (void)kind;
-    (void)f;
-    return remove(path);
-}
 
 static void open_store(void)
 {
-    char url[80];
-    (void)snprintf(folder, sizeof folder, "/tmp/picket-once-XXXXXX");
-    CHECK(mkdtemp(folder) != NULL);
-    (void)snprintf(url, sizeof url, "local:%s", folder);
+    dir_fresh();
+    (void)snprintf(url, sizeof url, "local:%s", state);
     CHECK(picket_open(url, NULL, &store) == PICKET_OK);
 }
 
 /* Another gate, after the lease of `mine` has ended. */
 static void reopen_as_another(struct picket *mine)
 {
-    char url[80];
-    (void)snprintf(url, sizeof url, "local:%s", folder);
     CHECK(picket_lease_close(mine, picket_lease(mine)) == PICKET_OK);
     CHECK(picket_open(url, NULL, &store) == PICKET_OK);
 }
@@ -80,7 +64,6 @@ static void reopen_as_another(struct picket *mine)
 static void close_store(void)
 {
     picket_close(store);
-    (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 enum { KEEP_MS = 3600 * 1000 };
@@ -186,15 +169,15 @@ TEST(once__every_record_has_an_end)
     static const char reg[] =
         "gate/once/r/8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a";
     for (enum pk_once_how how = PK_ONCE_KEEP; how <= PK_ONCE_LEAVE; how++) {
-        struct picket_fence_state state = {0};
+        struct picket_fence_state fence = {0};
         open_store();
         struct pk_once *o = call("/a", "x", false);
-        CHECK(picket_fence_show(store, reg, &state) == PICKET_OK);
-        CHECK(state.left_ms > KEEP_MS / 2 && state.left_ms <= KEEP_MS);
+        CHECK(picket_fence_show(store, reg, &fence) == PICKET_OK);
+        CHECK(fence.left_ms > KEEP_MS / 2 && fence.left_ms <= KEEP_MS);
         gather(o, "the answer");
         end(o, how);
-        CHECK(picket_fence_show(store, reg, &state) == PICKET_OK);
-        CHECK(state.left_ms > KEEP_MS / 2 && state.left_ms <= KEEP_MS);
+        CHECK(picket_fence_show(store, reg, &fence) == PICKET_OK);
+        CHECK(fence.left_ms > KEEP_MS / 2 && fence.left_ms <= KEEP_MS);
         close_store();
     }
 }

@@ -2,24 +2,13 @@
 /* Standing, on a real store: taken, refused to a second, lost, and taken again. */
 #include "gate/stand.h"
 
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "server/log.h"
+#include "statedir.h"
 #include "tap.h"
 
-static char folder[64], url[80];
+static char url[4300];
 static uv_loop_t loop;
 static int gained, lost;
-
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *f)
-{
-    (void)s;
-    (void)kind;
-    (void)f;
-    return remove(path);
-}
 
 static void on_changed(void *ctx, bool stands)
 {
@@ -43,9 +32,8 @@ static struct pk_stand stand_of(struct picket *p)
 
 static void begin(void)
 {
-    (void)snprintf(folder, sizeof folder, "/tmp/picket-stand-XXXXXX");
-    CHECK(mkdtemp(folder) != NULL);
-    (void)snprintf(url, sizeof url, "local:%s", folder);
+    dir_fresh();
+    (void)snprintf(url, sizeof url, "local:%s", state);
     pk_log_open(PK_LOG_ERROR, false);
     CHECK(uv_loop_init(&loop) == 0);
     gained = lost = 0;
@@ -58,7 +46,6 @@ static void end(struct pk_stand *s, struct picket *p)
     CHECK(!pk_stand_busy(s));
     picket_close(p);
     CHECK(uv_loop_close(&loop) == 0);
-    (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 TEST(stand__is_for_one_at_a_time)
