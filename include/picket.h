@@ -148,7 +148,13 @@ struct picket_guarantees {
     const char *waiting;  /* "push" or "poll" */
     const char *clock;    /* what is assumed of clocks */
     const char *failover; /* what a failover can do */
-    int shared, semaphore, sets, election, fence, watch; /* 1: supported */
+    /* 1: supported */
+    int shared, semaphore, sets, election, fence, watch;
+    int lock_delay; /* a lock can stay closed after an unclean end */
+    int extend;     /* a lease can get another TTL later */
+    int by_id;      /* a lease outlives its process and can be used by its id */
+    int reasons;    /* a holder, and who watches, are told why a hold was ended */
+    int tokens;     /* 0: none; 1: they grow with every grant of a lock; 2: of any lock */
 };
 PICKET_API const struct picket_guarantees *picket_guarantees(const struct picket *p);
 

@@ -28,7 +28,7 @@ int pk_cluster_find(const struct pk_common *common, struct pk_cluster *c)
         return pk_errors_fail("cluster: %s is not a cluster; " WHERE, url);
     }
     c->url = url;
-    enum picket_status s = pk_places_read(url + strlen(scheme), &c->places);
+    enum picket_status s = pk_remote_places(url + strlen(scheme), &c->places);
     return s == PICKET_OK ? 0 : pk_errors_status(s);
 }
 

@@ -364,7 +364,7 @@ static enum progress await_serving(struct dev *d, struct pk_cluster_view *v,
     struct pk_cluster c = {.url = d->url};
     uint64_t began = pk_clock_ms();
     int status;
-    PK_ASSERT(pk_places_read(d->url + strlen("picket:"), &c.places) == PICKET_OK);
+    PK_ASSERT(pk_remote_places(d->url + strlen("picket:"), &c.places) == PICKET_OK);
     while (pk_clock_ms() - began < SERVING_MS) {
         *who = reap(d, &status);
         if (*who != NULL) {

@@ -162,6 +162,12 @@ static void free_client(struct picket *p)
     pk_door_resize(p, 0);
 }
 
+static const struct picket_guarantees *declared(const struct pk_driver *d,
+                                                const char *rest)
+{
+    return d->declares != NULL ? d->declares(rest) : &d->guarantees;
+}
+
 enum picket_status picket_open(const char *url, const struct picket_options *o,
                                struct picket **out)
 {
@@ -180,12 +186,14 @@ enum picket_status picket_open(const char *url, const struct picket_options *o,
     if (driver == NULL) {
         return fail_no_driver(url);
     }
+    const struct picket_guarantees *g = declared(driver, rest);
     if (o->require != NULL && strcmp(o->require, "correctness") == 0 &&
-        strcmp(driver->guarantees.promise, "correctness") != 0) {
+        strcmp(g->promise, "correctness") != 0) {
         return pk_fail(PICKET_UNSUPPORTED, "%s promises only %s: %s", driver->scheme,
-                       driver->guarantees.promise, driver->guarantees.failover);
+                       g->promise, g->failover);
     }
     struct picket *p = new_client(driver, url, o);
+    p->guarantees = g;
     s = driver->open(rest, &p->store);
     if (s != PICKET_OK) {
         free_client(p);
@@ -198,7 +206,7 @@ enum picket_status picket_open(const char *url, const struct picket_options *o,
 
 const struct picket_guarantees *picket_guarantees(const struct picket *p)
 {
-    return &p->driver->guarantees;
+    return p->guarantees;
 }
 
 /* ---- calls ---- */
@@ -369,7 +377,8 @@ static enum picket_status open_lease(struct picket *p)
         pthread_mutex_lock(&p->mutex);
         p->lease = answer.list[0].lease;
         p->missed = false;
-        pk_keeper_acked(&p->keeper, sent, p->ttl_ms, answer.list[0].renew_after_ms);
+        pk_keeper_acked(&p->keeper, sent, answer.list[0].left_ms,
+                        answer.list[0].renew_after_ms);
         pthread_mutex_unlock(&p->mutex);
         s = start_keeper(p);
     }

@@ -56,6 +56,7 @@ struct pk_opened {
 
 struct picket {
     const struct pk_driver *driver;
+    const struct picket_guarantees *guarantees;
     struct pk_store *store;
     char *url;
     char *label;

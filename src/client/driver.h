@@ -14,6 +14,7 @@
 
 #include <picket.h>
 
+#include "client/findings.h"
 #include "core/machine.h"
 
 struct pk_store; /* the driver's own */
@@ -22,6 +23,8 @@ struct pk_driver {
     const char *scheme; /* of its URLs, without the colon */
     const char *form;   /* of its URLs, for people: "local:DIR" */
     struct picket_guarantees guarantees;
+    /* Those of the store at `rest`, where that makes a difference; else NULL. */
+    const struct picket_guarantees *(*declares)(const char *rest);
 
     /* Opens the store at what stands behind the scheme's colon; "" is the default place.
      */
@@ -58,6 +61,11 @@ struct pk_driver {
     enum picket_status (*watch_next)(struct pk_store *w, uint64_t until_ms,
                                      struct pk_effects *out, bool *gap);
     int (*watch_fd)(struct pk_store *w);
+
+    /* For `picket doctor`: connects, and looks at the settings of the store. NULL: there
+     * is nothing that could be wrong. */
+    enum picket_status (*examine)(struct pk_store *s, struct pk_findings *out,
+                                  uint64_t until_ms);
 };
 
 extern const struct pk_driver pk_local_driver;

@@ -56,7 +56,7 @@ static void set_phase(struct picket_lock *l, enum pk_phase phase)
 
 void pk_lock_granted(struct picket_lock *l, uint64_t token, uint64_t since_ms)
 {
-    PK_ASSERT(l->phase == PK_PHASE_WAITING && token != 0);
+    PK_ASSERT(l->phase == PK_PHASE_WAITING);
     l->token = token;
     if (l->max_hold_ms != 0) {
         uint64_t margin = pk_keeper_margin(l->max_hold_ms, 0);

@@ -361,7 +361,7 @@ static enum picket_status start(const struct pk_places *places, bool watching,
 static enum picket_status remote_open(const char *rest, struct pk_store **out)
 {
     struct pk_places places;
-    enum picket_status status = pk_places_read(rest, &places);
+    enum picket_status status = pk_remote_places(rest, &places);
     return status == PICKET_OK ? start(&places, false, out) : status;
 }
 
@@ -432,7 +432,12 @@ const struct pk_driver pk_remote_driver = {
                    .sets = 1,
                    .election = 1,
                    .fence = 1,
-                   .watch = 1},
+                   .watch = 1,
+                   .lock_delay = 1,
+                   .extend = 1,
+                   .by_id = 1,
+                   .reasons = 1,
+                   .tokens = 2},
     .open = remote_open,
     .close = remote_close,
     .forked = remote_forked,

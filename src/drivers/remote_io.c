@@ -494,7 +494,8 @@ static void go_away(struct pk_store *s, struct pk_remote_ask *a, struct pk_bytes
     if (blank != NULL) {
         first.len = (uint32_t)(blank - detail.data);
     }
-    if (pk_place_read(first, &leader) == NULL && memchr(first.data, ':', first.len)) {
+    if (pk_place_read(first, PK_REMOTE_PORT, &leader) == NULL &&
+        memchr(first.data, ':', first.len)) {
         follow(s, &leader);
     } else {
         give_up(s, why);

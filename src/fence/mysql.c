@@ -10,12 +10,13 @@
 #include <string.h>
 
 #include "client/error.h"
+#include "client/url.h"
 #include "core/door.h"
 #include "fence/sql.h"
 #include "fence/sqltext.h"
-#include "fence/url.h"
 
 #define FORM "mysql://USER:PASSWORD@HOST/DATABASE"
+#define OPTIONS "socket"
 #define DELIMITER "\n//\n" /* between the statements of a script */
 
 static const struct pk_sqltext dialect = {
@@ -89,7 +90,7 @@ static void begin_library(void)
     PK_ASSERT(failed == 0);
 }
 
-static bool dial(MYSQL *db, const struct pk_url *u)
+static bool dial(MYSQL *db, const struct pk_url *u, const struct pk_place *at)
 {
     const unsigned connect_s = PK_SQL_CONNECT_MS / 1000;
     const unsigned answer_s = PK_SQL_ANSWER_MS / 1000;
@@ -98,12 +99,14 @@ static bool dial(MYSQL *db, const struct pk_url *u)
     mysql_options(db, MYSQL_OPT_WRITE_TIMEOUT, &answer_s);
     mysql_options(db, MYSQL_SET_CHARSET_NAME, "utf8mb4");
     const unsigned tcp = MYSQL_PROTOCOL_TCP;
-    if (u->port != 0) { /* else "localhost" means the default socket, whatever the port */
+    if (at->port !=
+        0) { /* else "localhost" means the default socket, whatever the port */
         mysql_options(db, MYSQL_OPT_PROTOCOL, &tcp);
     }
-    const char *host = u->host[0] != '\0' ? u->host : NULL;
-    return mysql_real_connect(db, host, u->user, u->password, u->path, u->port,
-                              u->socket[0] != '\0' ? u->socket : NULL, 0) != NULL;
+    const char *host = at->host[0] != '\0' ? at->host : NULL;
+    const char *socket = pk_url_option(u, "socket");
+    return mysql_real_connect(db, host, u->user, u->password, u->path, at->port,
+                              socket[0] != '\0' ? socket : NULL, 0) != NULL;
 }
 
 static enum pk_sql_end settle_in(struct pk_resource *r)
@@ -125,13 +128,14 @@ static enum pk_sql_end open_database(struct pk_resource *r)
 {
     static pthread_once_t begun = PTHREAD_ONCE_INIT;
     struct pk_url u;
-    enum picket_status s = pk_url_read(r->url, FORM, &u);
-    PK_ASSERT(s == PICKET_OK); /* it was read before */
+    struct pk_place at;
+    enum picket_status s = pk_url_read(r->url, OPTIONS, FORM, &u);
+    PK_ASSERT(s == PICKET_OK && pk_url_place(&u, FORM, &at) == PICKET_OK); /* as before */
     pthread_once(&begun, begin_library);
     MYSQL *db = mysql_init(NULL);
     PK_ASSERT(db != NULL);
     r->db = db;
-    enum pk_sql_end end = dial(db, &u) ? settle_in(r) : fail(r);
+    enum pk_sql_end end = dial(db, &u, &at) ? settle_in(r) : fail(r);
     if (end != PK_SQL_DONE) {
         close_database(r);
         r->db = NULL;
@@ -277,8 +281,13 @@ static enum picket_status open_mysql(const char *url, struct pk_resource **out)
 {
     struct pk_url u;
     char where[PK_SQL_TEXT_MAX];
-    enum picket_status s = pk_url_read(url, FORM, &u);
+    struct pk_place at;
+    enum picket_status s = pk_url_read(url, OPTIONS, FORM, &u);
+    if (s == PICKET_OK) {
+        s = pk_url_place(&u, FORM, &at);
+    }
     if (s != PICKET_OK) {
+        pk_url_free(&u);
         return s;
     }
     pk_url_show(&u, "mysql", where, sizeof where);

@@ -11,10 +11,10 @@
 #include <sys/socket.h>
 
 #include "client/error.h"
+#include "client/url.h"
 #include "core/door.h"
 #include "core/limits.h"
 #include "fence/resource.h"
-#include "fence/url.h"
 
 #define FORM "redis://:PASSWORD@HOST:PORT/NUMBER"
 
@@ -32,6 +32,7 @@ extern const char pk_fence_lua[];
 
 struct pk_resource {
     struct pk_url url;
+    struct pk_place place;   /* "" and 0: the usual one */
     char where[WHERE_MAX];   /* the URL without its password, for people */
     char digest[DIGEST + 1]; /* of the script there; "": not loaded yet */
     redisContext *context;   /* NULL: no connection now */
@@ -171,14 +172,16 @@ static enum picket_status reach(struct pk_resource *r)
 {
     const struct timeval patience = {.tv_sec = CONNECT_S};
     const struct timeval answer = {.tv_sec = ANSWER_S};
-    const struct pk_url *u = &r->url;
+    const struct pk_place *at = &r->place;
+    const char *socket = pk_url_option(&r->url, "socket");
     if (r->context != NULL) {
         return PICKET_OK;
     }
-    r->context = u->socket[0] != '\0'
-                     ? redisConnectUnixWithTimeout(u->socket, patience)
-                     : redisConnectWithTimeout(u->host[0] != '\0' ? u->host : "127.0.0.1",
-                                               u->port != 0 ? u->port : PORT, patience);
+    r->context =
+        socket[0] != '\0'
+            ? redisConnectUnixWithTimeout(socket, patience)
+            : redisConnectWithTimeout(at->host[0] != '\0' ? at->host : "127.0.0.1",
+                                      at->port != 0 ? at->port : PORT, patience);
     PK_ASSERT(r->context != NULL);
     if (r->context->err != 0 || redisSetTimeout(r->context, answer) != REDIS_OK) {
         return fail_away(r, r->context->errstr);
@@ -207,7 +210,10 @@ static enum picket_status open_redis(const char *url, struct pk_resource **out)
 {
     struct pk_resource *r = pk_door_resize(NULL, sizeof *r);
     *r = (struct pk_resource){.context = NULL};
-    enum picket_status s = pk_url_read(url, FORM, &r->url);
+    enum picket_status s = pk_url_read(url, "socket", FORM, &r->url);
+    if (s == PICKET_OK) {
+        s = pk_url_place(&r->url, FORM, &r->place);
+    }
     if (s == PICKET_OK) {
         pk_url_show(&r->url, "redis", r->where, sizeof r->where);
         s = is_number(r->url.path)

@@ -50,7 +50,7 @@ static bool readable(int fd, int timeout_ms)
 TEST(remote__urls)
 {
     struct pk_places p;
-    CHECK(pk_places_read("//db1,db2:99,[::1],[fe80::1%eth0]:7", &p) == PICKET_OK);
+    CHECK(pk_remote_places("//db1,db2:99,[::1],[fe80::1%eth0]:7", &p) == PICKET_OK);
     CHECK_U64(p.count, 4);
     CHECK_STR(p.list[0].host, "db1");
     CHECK_STR(p.list[0].text, "db1:7420");
@@ -71,18 +71,18 @@ TEST(remote__urls)
         "//[a/b]", "//a\n",        "//1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         printf("# picket:%s\n", i == 25 ? "//a\\n" : wrong[i]);
-        CHECK(pk_places_read(wrong[i], &p) == PICKET_BADARG);
+        CHECK(pk_remote_places(wrong[i], &p) == PICKET_BADARG);
         CHECK(strstr(picket_last_error(), "picket:") != NULL);
     }
     char longest[400];
     memset(longest, 'a', sizeof longest);
     memcpy(longest, "//", 2);
     longest[2 + 253] = '\0';
-    CHECK(pk_places_read(longest, &p) == PICKET_OK);
+    CHECK(pk_remote_places(longest, &p) == PICKET_OK);
     memset(longest, 'a', sizeof longest);
     memcpy(longest, "//", 2);
     longest[2 + 254] = '\0';
-    CHECK(pk_places_read(longest, &p) == PICKET_BADARG);
+    CHECK(pk_remote_places(longest, &p) == PICKET_BADARG);
 }
 
 /* Opening asks nobody; what is wrong with the URL is told at once all the same. */

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+#include "client/url.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/error.h"
+#include "core/door.h"
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Decodes %XX in place; false if one is broken, or stands for a control character. */
+static bool decode(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at != '\0'; at++) {
+        if (*at != '%') {
+            *to++ = *at;
+            continue;
+        }
+        int high = digit(at[1]);
+        int low = high < 0 ? -1 : digit(at[2]);
+        if (low < 0 || high < 2) {
+            return false;
+        }
+        *to++ = (char)(high * 16 + low);
+        at += 2;
+    }
+    *to = '\0';
+    return true;
+}
+
+/* Cuts `text` at `c`: what stands behind it, or "" if it isn't there. */
+static char *cut(char *text, char c)
+{
+    char *at = strchr(text, c);
+    if (at == NULL) {
+        return text + strlen(text);
+    }
+    *at = '\0';
+    return at + 1;
+}
+
+/* NAME=VALUE&NAME=VALUE; each name has to be among `known`. */
+static bool read_options(char *query, const char *known, struct pk_url *out)
+{
+    for (char *next; *query != '\0'; query = next) {
+        next = cut(query, '&');
+        char *value = cut(query, '=');
+        const char *at = strstr(known, query);
+        size_t len = strlen(query);
+        bool whole = at != NULL && len > 0 && (at == known || at[-1] == ' ') &&
+                     (at[len] == ' ' || at[len] == '\0');
+        if (!whole || out->n_options == PK_URL_OPTIONS_MAX || !decode(value)) {
+            return false;
+        }
+        out->options[out->n_options++] = (struct pk_url_option){query, value};
+    }
+    return true;
+}
+
+static bool read_parts(char *text, const char *known, struct pk_url *out)
+{
+    char *place = strstr(text, "://");
+    if (place == NULL) {
+        return false;
+    }
+    place += 3;
+    char *query = cut(place, '?');
+    char *path = cut(place, '/');
+    char *at = strrchr(place, '@');
+    char *user = place + strlen(place); /* "" */
+    if (at != NULL) {
+        *at = '\0';
+        user = place;
+        place = at + 1;
+    }
+    char *password = cut(user, ':');
+    out->user = user;
+    out->password = password;
+    out->hosts = place;
+    out->path = path;
+    return read_options(query, known, out) && decode(user) && decode(password) &&
+           decode(path);
+}
+
+enum picket_status pk_url_read(const char *url, const char *known, const char *form,
+                               struct pk_url *out)
+{
+    *out = (struct pk_url){.text = strdup(url)};
+    PK_ASSERT(out->text != NULL);
+    if (read_parts(out->text, known, out)) {
+        return PICKET_OK;
+    }
+    pk_url_free(out);
+    return pk_fail(PICKET_BADARG,
+                   "that URL can't be read; it is %s, with %%XX for "
+                   "what is special in a name or a password",
+                   form);
+}
+
+void pk_url_free(struct pk_url *u)
+{
+    free(u->text);
+    u->text = NULL;
+}
+
+const char *pk_url_option(const struct pk_url *u, const char *name)
+{
+    for (uint32_t i = 0; i < u->n_options; i++) {
+        if (strcmp(u->options[i].name, name) == 0) {
+            return u->options[i].value;
+        }
+    }
+    return "";
+}
+
+enum picket_status pk_url_places(const struct pk_url *u, uint16_t port, const char *form,
+                                 struct pk_places *out)
+{
+    const char *wrong = pk_places_read(pk_text(u->hosts), port, out);
+    return wrong == NULL ? PICKET_OK
+                         : pk_fail(PICKET_BADARG, "that URL can't be read: %s; it is %s",
+                                   wrong, form);
+}
+
+enum picket_status pk_url_place(const struct pk_url *u, const char *form,
+                                struct pk_place *out)
+{
+    *out = (struct pk_place){0};
+    const char *wrong =
+        u->hosts[0] == '\0' ? NULL : pk_place_read(pk_text(u->hosts), 0, out);
+    return wrong == NULL ? PICKET_OK
+                         : pk_fail(PICKET_BADARG, "that URL can't be read: %s; it is %s",
+                                   wrong, form);
+}
+
+void pk_url_show(const struct pk_url *u, const char *scheme, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s://%s%s%s%s%s", scheme, u->user,
+                     u->user[0] != '\0' ? "@" : "", u->hosts,
+                     u->path[0] != '\0' ? "/" : "", u->path);
+    size_t len = n > 0 ? (size_t)n : 0;
+    for (uint32_t i = 0; i < u->n_options && len < size; i++) {
+        n = snprintf(out + len, size - len, "%c%s=%s", i == 0 ? '?' : '&',
+                     u->options[i].name, u->options[i].value);
+        len += n > 0 ? (size_t)n : 0;
+    }
+}
