@@ -61,7 +61,32 @@ bool pk_etcd_key_read(const struct pk_etcd *e, struct pk_bytes key,
     return true;
 }
 
+bool pk_etcd_key_after(struct pk_bytes key, char *out)
+{
+    if (key.len + 2 > PK_ETCD_KEY_MAX) {
+        return false;
+    }
+    memcpy(out, key.data, key.len);
+    memcpy(out + key.len, "\x01", 2);
+    return true;
+}
+
 /* ---- questions ---- */
+
+enum picket_status pk_etcd_page(struct pk_etcd_caller *c, const struct pk_etcd_find *find,
+                                uint64_t until_ms, struct pk_etcd_found *out)
+{
+    struct pk_pb_out request = {0};
+    struct pk_bytes reply;
+    pk_etcd_put_find(&request, find);
+    enum picket_status s = pk_etcd_call(c, "KV/Range", &request, until_ms, &reply);
+    pk_pb_free(&request);
+    *out = (struct pk_etcd_found){0};
+    if (s == PICKET_OK && !pk_etcd_read_found(reply, out)) {
+        s = pk_etcd_fail_garbled(c);
+    }
+    return s == PICKET_UNKNOWN ? PICKET_UNREACHABLE : s; /* a read changes nothing */
+}
 
 enum picket_status pk_etcd_txn(struct pk_etcd_caller *c, struct pk_pb_out *request,
                                uint64_t until_ms, struct pk_etcd_txn *out)

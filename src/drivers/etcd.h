@@ -26,7 +26,7 @@
 
 #include "drivers/bridge.h"
 #include "drivers/card.h"
-#include "drivers/etcd_rpc.h"
+#include "drivers/etcd_stream.h"
 
 enum {
     PK_ETCD_PREFIX_MAX = 200,
@@ -71,7 +71,7 @@ struct pk_etcd_ear {
     struct pk_etcd_caller caller;
     struct pk_etcd_stream stream;
     uint64_t last_watch; /* number given */
-    uint64_t heard_ms, asked_ms, idle_ms;
+    uint64_t idle_ms;    /* since when nobody needs the stream */
     uint64_t redial_ms;
     uint32_t failures;
 };
@@ -97,6 +97,12 @@ void pk_etcd_key_end(const char *key, char *out);
 bool pk_etcd_key_read(const struct pk_etcd *e, struct pk_bytes key,
                       char name[PK_NAME_MAX + 1], enum pk_mode *mode);
 
+/* The next key that can be one of ours. False: there is none. */
+bool pk_etcd_key_after(struct pk_bytes key, char *out);
+
+/* Some keys, and whether there are more. */
+enum picket_status pk_etcd_page(struct pk_etcd_caller *c, const struct pk_etcd_find *find,
+                                uint64_t until_ms, struct pk_etcd_found *out);
 enum picket_status pk_etcd_txn(struct pk_etcd_caller *c, struct pk_pb_out *request,
                                uint64_t until_ms, struct pk_etcd_txn *out);
 /* *left_s < 0: there is no such lease. */
@@ -119,6 +125,9 @@ void pk_etcd_ear_listen(struct pk_etcd *e, struct pk_etcd_claim *claim, uint64_t
                         struct pk_bytes ahead);
 void pk_etcd_ear_ignore(struct pk_etcd *e, struct pk_etcd_claim *claim);
 bool pk_etcd_await(void *own, uint64_t until_ms);
+/* Makes a stream of watches. */
+enum picket_status pk_etcd_dial(struct pk_etcd *e, struct pk_etcd_caller *c,
+                                struct pk_etcd_stream *stream, uint64_t until_ms);
 
 /* ---- etcd_look.c ---- */
 

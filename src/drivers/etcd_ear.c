@@ -15,11 +15,9 @@
 #include "host/clock.h"
 
 enum {
-    SHORT_HOLD_MS = 100,  /* holds that are over by then are not watched */
-    LINGER_MS = 10000,    /* how long a stream is kept that nobody needs */
-    ASK_AFTER_MS = 2000,  /* of silence: "are you there?" */
-    DEAD_AFTER_MS = 5000, /* of silence: no */
-    PATIENCE_MS = 1000,   /* for one question; the keeper waits meanwhile */
+    SHORT_HOLD_MS = 100, /* holds that are over by then are not watched */
+    LINGER_MS = 10000,   /* how long a stream is kept that nobody needs */
+    PATIENCE_MS = 1000,  /* for one question; the keeper waits meanwhile */
     REDIAL_LEAST_MS = 20,
     REDIAL_MOST_MS = 2000,
 };
@@ -141,26 +139,23 @@ static uint64_t needed_ms(struct pk_etcd_ear *ear)
     return at;
 }
 
-/* Makes a stream to a member that answers. A question before it finds one, and gets us a
- * token where a password is wanted. */
-static void dial(struct pk_etcd *e, uint64_t until_ms)
+/* A question before it finds a member that answers, and gets us a token where a password
+ * is wanted. */
+enum picket_status pk_etcd_dial(struct pk_etcd *e, struct pk_etcd_caller *c,
+                                struct pk_etcd_stream *stream, uint64_t until_ms)
 {
-    struct pk_etcd_ear *ear = &e->ear;
     struct pk_pb_out request = {0};
     struct pk_bytes reply;
     char key[PK_ETCD_KEY_MAX];
     pk_etcd_key_note(e, 0, key);
     pk_etcd_put_find(&request, &(struct pk_etcd_find){.key = pk_text(key)});
-    enum picket_status s =
-        pk_etcd_call(&ear->caller, "KV/Range", &request,
-                     earlier(until_ms, pk_clock_ms() + PATIENCE_MS), &reply);
+    enum picket_status s = pk_etcd_call(
+        c, "KV/Range", &request, earlier(until_ms, pk_clock_ms() + PATIENCE_MS), &reply);
     pk_pb_free(&request);
-    if (s != PICKET_OK) {
-        stream_lost(ear);
-        return;
+    if (s == PICKET_OK) {
+        pk_etcd_stream_dial(stream, c, "Watch/Watch");
     }
-    pk_etcd_stream_dial(&ear->stream, &ear->caller, "Watch/Watch");
-    ear->heard_ms = ear->asked_ms = ear->idle_ms = pk_clock_ms();
+    return s;
 }
 
 static void say(struct pk_etcd_ear *ear, struct pk_pb_out *message)
@@ -202,22 +197,6 @@ static void send_wishes(struct pk_etcd_ear *ear)
     }
     ear->idle_ms = ear->claims != NULL ? now : ear->idle_ms;
     pthread_mutex_unlock(&ear->mutex);
-}
-
-/* A stream that is silent is asked whether it is still there: packets may vanish. */
-static void check_silence(struct pk_etcd_ear *ear)
-{
-    struct pk_pb_out message = {0};
-    uint64_t now = pk_clock_ms();
-    if (now >= ear->heard_ms + DEAD_AFTER_MS) {
-        ear->caller.at = (ear->caller.at + 1) % ear->caller.site->places.count;
-        stream_lost(ear);
-    } else if (now >= ear->heard_ms + ASK_AFTER_MS &&
-               now >= ear->asked_ms + ASK_AFTER_MS) {
-        ear->asked_ms = now;
-        pk_etcd_put_progress(&message);
-        say(ear, &message);
-    }
 }
 
 /* ---- what is heard ---- */
@@ -330,7 +309,6 @@ static bool hear(struct pk_etcd *e, struct pk_bytes message)
 {
     struct pk_etcd_seen seen;
     struct pk_etcd_event event;
-    e->ear.heard_ms = pk_clock_ms();
     if (!pk_etcd_read_seen(message, &seen) ||
         (seen.cancelled && seen.compacted == 0 && seen.reason.len > 0)) {
         return false; /* no leader, no right any more: begin anew */
@@ -377,9 +355,7 @@ static uint64_t next_ms(struct pk_etcd_ear *ear)
     if (!ear->stream.running) {
         return needed > ear->redial_ms ? needed : ear->redial_ms;
     }
-    uint64_t last = ear->asked_ms > ear->heard_ms ? ear->asked_ms : ear->heard_ms;
-    return earlier(earlier(ear->stream.timer_ms, needed),
-                   earlier(last + ASK_AFTER_MS, ear->heard_ms + DEAD_AFTER_MS));
+    return earlier(needed, pk_etcd_stream_due(&ear->stream));
 }
 
 bool pk_etcd_await(void *own, uint64_t until_ms)
@@ -388,11 +364,17 @@ bool pk_etcd_await(void *own, uint64_t until_ms)
     struct pk_etcd_ear *ear = &e->ear;
     uint64_t now = pk_clock_ms();
     if (!ear->stream.running && needed_ms(ear) <= now && ear->redial_ms <= now) {
-        dial(e, until_ms);
+        ear->idle_ms = now;
+        if (pk_etcd_dial(e, &ear->caller, &ear->stream, until_ms) != PICKET_OK) {
+            stream_lost(ear);
+        }
     }
     if (ear->stream.running) {
         send_wishes(ear);
-        check_silence(ear);
+        if (!pk_etcd_stream_alive(&ear->stream)) {
+            ear->caller.at = (ear->caller.at + 1) % e->site.places.count;
+            stream_lost(ear);
+        }
     }
     if (ear->stream.running && now >= ear->idle_ms + LINGER_MS) {
         pk_etcd_stream_hang_up(&ear->stream);

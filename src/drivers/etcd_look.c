@@ -151,31 +151,19 @@ enum picket_status pk_etcd_scan(void *own, const char *name, bool whole_name,
     enum picket_status s = PICKET_OK;
     range_of(&w, from, end);
     while (s == PICKET_OK && found.more) {
-        struct pk_pb_out request = {0};
-        struct pk_bytes reply;
         struct pk_etcd_kv kv = {0};
         find.key = pk_text(from);
         find.end = pk_text(end);
-        pk_etcd_put_find(&request, &find);
-        s = pk_etcd_call(&w.e->caller, "KV/Range", &request, until_ms, &reply);
-        pk_pb_free(&request);
-        if (s == PICKET_OK && !pk_etcd_read_found(reply, &found)) {
-            s = pk_etcd_fail_garbled(&w.e->caller);
-        }
+        s = pk_etcd_page(&w.e->caller, &find, until_ms, &found);
         while (s == PICKET_OK && pk_etcd_next_kv(&found.kvs, &kv)) {
             walk_over(&w, &kv);
         }
         find.revision = found.header.revision; /* all pages of one moment */
-        if (s == PICKET_OK && found.more && kv.key.len + 1 < PK_ETCD_KEY_MAX) {
-            memcpy(from, kv.key.data, kv.key.len);
-            memcpy(from + kv.key.len, "\x01", 2); /* the next key that can be ours */
-        } else {
-            found.more = false;
-        }
+        found.more = found.more && pk_etcd_key_after(kv.key, from);
     }
     show_lock(&w);
     (void)pk_door_resize(w.lock.list, 0);
-    return s == PICKET_UNKNOWN ? PICKET_UNREACHABLE : s; /* a read changes nothing */
+    return s;
 }
 
 /* ---- ending what others have ---- */
@@ -184,27 +172,20 @@ enum picket_status pk_etcd_scan(void *own, const char *name, bool whole_name,
 static enum picket_status find_claim(struct pk_etcd *e, const char *name, uint64_t token,
                                      uint64_t until_ms, char *key, uint64_t *lease)
 {
-    struct pk_pb_out request = {0};
-    struct pk_bytes reply;
     struct pk_etcd_found found;
     struct pk_etcd_kv kv = {0};
     char lock[PK_ETCD_KEY_MAX], end[PK_ETCD_KEY_MAX];
     pk_etcd_key_lock(e, name, lock);
     pk_etcd_key_end(lock, end);
-    pk_etcd_put_find(&request, &(struct pk_etcd_find){.key = pk_text(lock),
-                                                      .end = pk_text(end),
-                                                      .min_create = token,
-                                                      .max_create = token,
-                                                      .keys_only = true});
-    enum picket_status s =
-        pk_etcd_call(&e->caller, "KV/Range", &request, until_ms, &reply);
-    pk_pb_free(&request);
+    struct pk_etcd_find find = {.key = pk_text(lock),
+                                .end = pk_text(end),
+                                .min_create = token,
+                                .max_create = token,
+                                .keys_only = true};
+    enum picket_status s = pk_etcd_page(&e->caller, &find, until_ms, &found);
     *lease = 0;
     if (s != PICKET_OK) {
-        return s == PICKET_UNKNOWN ? PICKET_UNREACHABLE : s;
-    }
-    if (!pk_etcd_read_found(reply, &found)) {
-        return pk_etcd_fail_garbled(&e->caller);
+        return s;
     }
     if (!pk_etcd_next_kv(&found.kvs, &kv) || kv.key.len >= PK_ETCD_KEY_MAX) {
         return pk_fail_plain(PICKET_NOTHELD);
