@@ -208,10 +208,13 @@ static enum picket_status lease_open(void *own, struct pk_tenancy *t, uint64_t u
     struct pk_etcd_lease granted;
     uint64_t granted_ms = 0;
     uint64_t sent = pk_clock_ms();
+    enum picket_status s = pk_etcd_check(e, until_ms);
+    if (s != PICKET_OK) {
+        return s;
+    }
     pk_pb_uint(&request, 1, (t->ttl_ms + 999) / 1000);
     pk_pb_uint(&request, 2, t->id);
-    enum picket_status s =
-        pk_etcd_call(&e->caller, "Lease/LeaseGrant", &request, until_ms, &reply);
+    s = pk_etcd_call(&e->caller, "Lease/LeaseGrant", &request, until_ms, &reply);
     pk_pb_free(&request);
     if (s == PICKET_OK && pk_etcd_read_lease(reply, &granted) && granted.ttl_s > 0) {
         granted_ms = (uint64_t)granted.ttl_s * 1000;
@@ -257,13 +260,19 @@ static enum picket_status lease_close(void *own, uint64_t lease, uint64_t until_
     struct pk_pb_out request = {0};
     struct pk_etcd_txn unused;
     struct pk_etcd_lease answer;
+    struct pk_etcd_kept kept = recall(e, lease);
     /* Who watches is to know that this is no expiry; if that fails, they don't. */
     pk_etcd_op_note(e, &request, lease, "closed");
     enum picket_status s = pk_etcd_txn(&e->caller, &request, until_ms, &unused);
     if (s != PICKET_LOST) {
         s = ask_lease(&e->caller, "Lease/LeaseRevoke", lease, until_ms, &answer);
     }
-    return s;
+    /* etcd does not remember leases: one that we never saw is called unknown. */
+    bool never = s == PICKET_LOST && kept.id == 0 && !e->caller.doubt;
+    if (!never && kept.id == 0) {
+        remember(e, (struct pk_etcd_kept){.id = lease});
+    }
+    return never ? pk_fail_plain(PICKET_NOTFOUND) : s;
 }
 
 static enum picket_status lease_look(void *own, uint64_t lease, uint64_t *left_ms,

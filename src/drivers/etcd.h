@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The insides of the etcd driver, shared by its files: etcd.c (leases and claims),
- * etcd_ear.c (being told), etcd_look.c (what others have, and the doctor), etcd_watch.c
- * (the stream of events).
+ * etcd_ear.c (being told), etcd_look.c (what others have), etcd_watch.c (the stream
+ * of events), etcd_exam.c (the doctor).
  *
  * Keys, below the prefix of the URL:
  *
@@ -81,6 +81,7 @@ struct pk_etcd {
     struct pk_etcd_site site;
     char prefix[PK_ETCD_PREFIX_MAX + 1];
     struct pk_etcd_caller caller;
+    bool checked;                                 /* that it is an etcd as we need it */
     struct pk_etcd_kept kept[PK_ETCD_LEASES_MAX]; /* under the ear's mutex */
     size_t n_kept;
     struct pk_etcd_ear ear;
@@ -137,6 +138,11 @@ enum picket_status pk_etcd_release(void *own, uint64_t lease, const char *name,
                                    uint64_t token, uint64_t until_ms);
 enum picket_status pk_etcd_break(void *own, const struct pk_command *c,
                                  uint64_t until_ms);
+
+/* ---- etcd_exam.c ---- */
+
+/* Once: that this is an etcd, and not too old. */
+enum picket_status pk_etcd_check(struct pk_etcd *e, uint64_t until_ms);
 enum picket_status pk_etcd_examine(void *own, struct pk_findings *out, uint64_t until_ms);
 
 /* ---- etcd_watch.c ---- */

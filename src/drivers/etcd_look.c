@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What others have in etcd, ending it for them, and what the doctor wants to know. */
+/* What others have in etcd, and ending it for them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,14 +245,4 @@ enum picket_status pk_etcd_break(void *own, const struct pk_command *c, uint64_t
         s = end_claim(e, key, c->token, lease, note, until_ms);
     }
     return s;
-}
-
-/* ---- the doctor ---- */
-
-enum picket_status pk_etcd_examine(void *own, struct pk_findings *out, uint64_t until_ms)
-{
-    (void)own;
-    (void)out;
-    (void)until_ms;
-    return PICKET_OK;
 }
