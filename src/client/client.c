@@ -102,6 +102,11 @@ static enum picket_status fail_no_driver(const char *url)
 {
     char known[256] = "";
     size_t len = 0;
+    if (strncmp(url, "etcds:", 6) == 0) {
+        return pk_fail(PICKET_UNSUPPORTED,
+                       "there is no TLS to etcd yet: say etcd:// and let a tunnel or "
+                       "etcd grpc-proxy on this machine speak it");
+    }
     for (size_t i = 0; pk_driver_at(i) != NULL && len < sizeof known; i++) {
         int n = snprintf(known + len, sizeof known - len, "%s%s", i == 0 ? "" : " and ",
                          pk_driver_at(i)->form);

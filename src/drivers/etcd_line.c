@@ -132,20 +132,26 @@ static size_t take_header(char *from, size_t size, size_t count, void *arg)
 
 /* ---- a line ---- */
 
-/* What is the same for all that this line will ever do. */
-static void set_up(struct pk_etcd_line *l)
+/* How connections are made. */
+static void set_connecting(CURL *e, struct pk_etcd_line *l)
 {
-    CURL *e = l->easy;
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L); /* a resolver that hangs is left alone */
     curl_easy_setopt(e, CURLOPT_PROXY, "");
-    curl_easy_setopt(e, CURLOPT_POST, 1L);
     curl_easy_setopt(e, CURLOPT_TCP_NODELAY, 1L);
-    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, l->error);
     curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(e, CURLOPT_OPENSOCKETDATA, l);
     curl_easy_setopt(e, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
     curl_easy_setopt(e, CURLOPT_CLOSESOCKETDATA, l);
+}
+
+/* What is the same for all that this line will ever do. */
+static void set_up(struct pk_etcd_line *l)
+{
+    CURL *e = l->easy;
+    set_connecting(e, l);
+    curl_easy_setopt(e, CURLOPT_POST, 1L);
+    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, l->error);
     curl_easy_setopt(e, CURLOPT_READFUNCTION, give_bytes);
     curl_easy_setopt(e, CURLOPT_READDATA, l);
     curl_easy_setopt(e, CURLOPT_SEEKFUNCTION, rewind_bytes);
@@ -175,6 +181,15 @@ enum picket_status pk_etcd_line_init(struct pk_etcd_line *l)
     }
     set_up(l);
     return PICKET_OK;
+}
+
+void pk_etcd_line_disconnect(struct pk_etcd_line *l)
+{
+    CURL *another = curl_easy_init();
+    PK_ASSERT(another != NULL); /* it is memory alone */
+    curl_easy_cleanup(l->easy); /* its connections are its own */
+    l->easy = another;
+    set_up(l);
 }
 
 void pk_etcd_line_free(struct pk_etcd_line *l)
@@ -234,14 +249,41 @@ void pk_etcd_line_header(struct pk_etcd_line *l, const char *text)
     l->headers = more;
 }
 
-void pk_etcd_line_address(struct pk_etcd_line *l, const struct pk_place *p,
-                          const char *token, const char *method)
+static void set_url(CURL *easy, const struct pk_place *p, const char *method)
 {
     char url[PK_HOST_MAX + 128];
     bool v6 = strchr(p->host, ':') != NULL;
     snprintf(url, sizeof url, "http://%s%s%s:%u/etcdserverpb.%s", v6 ? "[" : "", p->host,
              v6 ? "]" : "", (unsigned)p->port, method);
-    curl_easy_setopt(l->easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_URL, url);
+}
+
+CURL *pk_etcd_line_probe(struct pk_etcd_line *l, const struct pk_place *p, int timeout_ms,
+                         int *fd)
+{
+    CURL *probe = curl_easy_init();
+    curl_socket_t socket_fd = CURL_SOCKET_BAD;
+    if (probe == NULL) {
+        return NULL;
+    }
+    l->warm = false;
+    set_connecting(probe, l);
+    set_url(probe, p, "");
+    curl_easy_setopt(probe, CURLOPT_CONNECT_ONLY, 1L);
+    curl_easy_setopt(probe, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    if (curl_easy_perform(probe) != CURLE_OK ||
+        curl_easy_getinfo(probe, CURLINFO_ACTIVESOCKET, &socket_fd) != CURLE_OK) {
+        curl_easy_cleanup(probe);
+        return NULL;
+    }
+    *fd = socket_fd;
+    return probe;
+}
+
+void pk_etcd_line_address(struct pk_etcd_line *l, const struct pk_place *p,
+                          const char *token, const char *method)
+{
+    set_url(l->easy, p, method);
     curl_slist_free_all(l->headers);
     l->headers = NULL;
     pk_etcd_line_header(l, "content-type: application/grpc");
@@ -271,7 +313,12 @@ void pk_etcd_line_warm(struct pk_etcd_line *l, bool warm)
 
 void pk_etcd_line_trouble(struct pk_etcd_line *l, CURLcode code)
 {
-    if (l->trouble[0] == '\0') {
+    long number = 0;
+    curl_easy_getinfo(l->easy, CURLINFO_OS_ERRNO, &number);
+    if (code == CURLE_COULDNT_CONNECT && number != 0) {
+        snprintf(l->trouble, sizeof l->trouble, "%s: is etcd running there?",
+                 strerror((int)number));
+    } else if (l->trouble[0] == '\0') {
         snprintf(l->trouble, sizeof l->trouble, "%s",
                  l->error[0] != '\0' ? l->error : curl_easy_strerror(code));
     }

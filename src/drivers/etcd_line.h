@@ -37,12 +37,17 @@ struct pk_etcd_line {
 
 enum picket_status pk_etcd_line_init(struct pk_etcd_line *l);
 void pk_etcd_line_free(struct pk_etcd_line *l);
+/* Closes its connections. */
+void pk_etcd_line_disconnect(struct pk_etcd_line *l);
 /* In the child of a fork: closes the descriptors. */
 void pk_etcd_line_forked(struct pk_etcd_line *l);
 
 /* Gets it ready for a call of `method` at that place, with that token if there is one. */
 void pk_etcd_line_address(struct pk_etcd_line *l, const struct pk_place *p,
                           const char *token, const char *method);
+/* A bare connection to that place, for curl_easy_cleanup to close; NULL: none. */
+CURL *pk_etcd_line_probe(struct pk_etcd_line *l, const struct pk_place *p, int timeout_ms,
+                         int *fd);
 void pk_etcd_line_header(struct pk_etcd_line *l, const char *text);
 /* libcurl 7.88 can't use a connection again that was made with "HTTP/2 as everybody
  * knows"; asked for HTTP/2 only, it can, but a new connection would begin with HTTP/1.

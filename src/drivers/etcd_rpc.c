@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "drivers/etcd_rpc.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,10 @@
 #include "core/door.h"
 #include "host/clock.h"
 
-enum { ATTEMPT_MIN_MS = 100 };
+enum {
+    ATTEMPT_MIN_MS = 100,
+    PROBE_MS = 1000, /* for a first word */
+};
 
 /* What gRPC's codes are called there. */
 enum {
@@ -54,17 +58,37 @@ enum picket_status pk_etcd_fail_garbled(const struct pk_etcd_caller *c)
                    c->site->places.list[c->at].text);
 }
 
-/* The other side has answered, but not as HTTP/2 has it. */
-static bool speaks_otherwise(const struct pk_etcd_line *l, CURLcode code)
+/* Whether somebody answers there who is no HTTP/2 server. libcurl hides that: for it,
+ * the connection just ends. */
+static bool speaks_otherwise(struct pk_etcd_caller *c, uint32_t place, uint64_t until_ms)
 {
-    return code == CURLE_HTTP2 || code == CURLE_HTTP2_STREAM ||
-           code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY ||
-           strstr(l->error, "HTTP/2") != NULL || strstr(l->error, "nghttp2") != NULL;
+    static const char greeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+                                   "\0\0\0\x04\0\0\0\0";
+    enum { KIND = 3, SETTINGS = 4 }; /* what an HTTP/2 server begins with */
+    char answer[KIND + 1] = {0};
+    size_t len = 0, sent = 0;
+    uint64_t now = pk_clock_ms();
+    struct pollfd fd = {.fd = -1, .events = POLLIN};
+    int left = until_ms > now + PROBE_MS ? PROBE_MS
+               : until_ms > now          ? (int)(until_ms - now)
+                                         : 1;
+    CURL *probe =
+        pk_etcd_line_probe(&c->line, &c->site->places.list[place], left, &fd.fd);
+    if (probe == NULL) {
+        return false;
+    }
+    CURLcode code = curl_easy_send(probe, greeting, sizeof greeting, &sent);
+    if (code == CURLE_OK && poll(&fd, 1, left) > 0) {
+        code = curl_easy_recv(probe, answer, sizeof answer, &len);
+    }
+    curl_easy_cleanup(probe);
+    return code == CURLE_OK && len > 0 &&
+           !(len == sizeof answer && answer[KIND] == SETTINGS);
 }
 
 /* What an attempt without a verdict means for the call. */
-static enum picket_status judge_silence(const struct pk_etcd_caller *c, uint32_t place,
-                                        CURLcode code)
+static enum picket_status judge_silence(struct pk_etcd_caller *c, uint32_t place,
+                                        CURLcode code, uint64_t until_ms)
 {
     const struct pk_etcd_line *l = &c->line;
     const char *where = c->site->places.list[place].text;
@@ -72,9 +96,11 @@ static enum picket_status judge_silence(const struct pk_etcd_caller *c, uint32_t
         return pk_fail(PICKET_STORE, "%s: %s is no etcd: it answers, but not as gRPC",
                        c->site->shown, where);
     }
-    if (code != CURLE_OPERATION_TIMEDOUT && speaks_otherwise(l, code)) {
-        return pk_fail(PICKET_STORE, "%s: %s is no etcd: it does not speak HTTP/2 (%s)",
-                       c->site->shown, where, l->trouble);
+    if (code != CURLE_OPERATION_TIMEDOUT && code != CURLE_COULDNT_CONNECT &&
+        code != CURLE_COULDNT_RESOLVE_HOST && !c->proven &&
+        speaks_otherwise(c, place, until_ms)) {
+        return pk_fail(PICKET_STORE, "%s: %s is no etcd: it does not speak HTTP/2",
+                       c->site->shown, where);
     }
     return pk_fail(l->begun == 0 ? PICKET_UNREACHABLE : PICKET_UNKNOWN, "%s: %s: %s",
                    c->site->shown, where, l->trouble);
@@ -151,14 +177,17 @@ static enum picket_status attempt(struct pk_etcd_caller *c, uint32_t place,
         pk_etcd_line_warm(l, false);
         code = curl_easy_perform(l->easy);
     }
-    c->connected = code == CURLE_OK;
+    c->connected = l->code >= 0;
     c->at = place;
     enum picket_status s;
     if (l->code >= 0) {
+        c->proven = true;
         s = judge(c, place);
     } else {
         pk_etcd_line_trouble(l, code);
-        s = judge_silence(c, place, code);
+        s = judge_silence(c, place, code, until_ms);
+        /* What was on the way with it is nothing for the next call to wait behind. */
+        pk_etcd_line_disconnect(l);
     }
     c->doubt = c->doubt || s == PICKET_UNKNOWN || l->begun > 1;
     return s;

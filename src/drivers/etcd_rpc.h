@@ -28,6 +28,7 @@ struct pk_etcd_caller {
     char *token;    /* of who has a password */
     bool open_door; /* there is a password, but nobody is asked for one */
     bool doubt;     /* of the last call */
+    bool proven;    /* somebody has answered as gRPC does */
 };
 
 enum picket_status pk_etcd_caller_init(struct pk_etcd_caller *c,

@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Locks in a real etcd, of one member and of three, that is stopped, killed, cut off,
+compacted, and used by others at the same time."""
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from cluster import Loopback, free_ports
+from holding import hold, let_go, line_with, ok, parsed, waiting
+from lan import Lan
+from tap import (Failed, alive, check, contains, equal, main, skip, stopped, test,
+                 wait_until)
+
+READY_S = 20
+SOON_S = 20  # what takes longer than this was not told, but found out by a TTL
+LONG = "300s"
+LOST = 123
+# etcd has no lock-delay; `run` would ask for one.
+PLAIN = ("--lock-delay", "0s")
+
+
+class Member:
+    """One etcd process and its data, which outlives the process."""
+
+    def __init__(self, folder, number, host=Loopback):
+        self.name = f"m{number}"
+        self.at = host.address
+        self.host = host
+        self.port, self.peer_port = free_ports(2)
+        self.folder = os.path.join(folder, self.name)
+        self.peer = f"http://{self.at}:{self.peer_port}"
+        self.process = None
+        self.log = self.folder + ".log"
+
+    def start(self, members):
+        url = f"http://{self.at}:{self.port}"
+        peers = ",".join(f"{m.name}={m.peer}" for m in members)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [*self.host.enter, "etcd", "--name", self.name, "--data-dir", self.folder,
+                 "--listen-client-urls", url, "--advertise-client-urls", url,
+                 "--listen-peer-urls", self.peer, "--initial-cluster", peers,
+                 "--initial-advertise-peer-urls", self.peer],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: stopped(self.process.pid), what="a stopped etcd")
+
+    def cont(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Etcd:
+    """So many members. Nothing of it outlives the `with`."""
+
+    def __init__(self, folder, n=1, hosts=(Loopback,) * 5):
+        for program in ("etcd", "etcdctl"):
+            if shutil.which(program) is None:
+                skip(f"there is no {program}")
+        self.members = [Member(folder, i, hosts[i]) for i in range(n)]
+        self.user = ()
+
+    @property
+    def hosts(self):
+        return ",".join(f"{m.at}:{m.port}" for m in self.members)
+
+    @property
+    def url(self):
+        return f"etcd://{self.hosts}"
+
+    def ctl(self, *words, must=True):
+        done = subprocess.run(
+            ["etcdctl", "--endpoints", self.hosts, "--command-timeout", "5s", *self.user,
+             *map(str, words)],
+            env=os.environ | {"ETCDCTL_API": "3"}, text=True, capture_output=True,
+            stdin=subprocess.DEVNULL, check=False)
+        if must and done.returncode != 0:
+            raise Failed(f"etcdctl {words[0]}: {done.stderr}")
+        return done.stdout if done.returncode == 0 else ""
+
+    def serves(self):
+        return "ready" in self.ctl("get", "ready", must=False) or \
+            self.ctl("put", "ready", "ready", must=False) == "OK\n"
+
+    def wait(self):
+        wait_until(self.serves, READY_S, "an etcd that serves")
+
+    def start(self):
+        for m in self.members:
+            m.start(self.members)
+        self.wait()
+
+    def leader(self):
+        """The member that leads, by its own word."""
+        for m in self.members:
+            done = subprocess.run(
+                ["etcdctl", "--endpoints", f"{m.at}:{m.port}", "endpoint", "status"],
+                env=os.environ | {"ETCDCTL_API": "3"}, text=True, capture_output=True,
+                check=False)
+            if ", true, " in done.stdout:
+                return m
+        return None
+
+    def claims(self, lock):
+        """The keys of a lock, as etcd has them."""
+        keys = self.ctl("get", "--prefix", f"picket/{lock}/", "--keys-only").split()
+        return [k for k in keys if k]
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for m in self.members:
+            if m.process is not None:
+                m.kill()
+
+
+def held(t, e, lock):
+    """The hold of a lock, or None."""
+    holds = parsed(t.picket("show", lock, "--on", e.url, "-o", "json"))["holds"]
+    return holds[0] if holds else None
+
+
+def next_token(t, e, lock):
+    """Takes the lock for a moment."""
+    done = t.picket("run", lock, "-w", "20s", "--on", e.url, *PLAIN, "--", "printenv",
+                    "PICKET_TOKEN")
+    return int(ok(done))
+
+
+def ended(process, code, seconds=SOON_S):
+    """Waits for its end, and returns what it said."""
+    try:
+        process.wait(seconds)  # communicate() would close what a holder's cat reads
+    except subprocess.TimeoutExpired as late:
+        raise Failed(f"it is still there after {seconds} s") from late
+    said = process.stderr.read()
+    equal((process.returncode, said if process.returncode != code else ""), (code, ""))
+    return said
+
+
+# ---- faults ----
+
+@test(timeout=60)
+def stopped__the_holder_is_told_by_its_own_clock(t):
+    with Etcd(t.dir) as e:
+        holder = hold(t, "db", "--ttl", "3s", "--on", e.url, *PLAIN)
+        token = held(t, e, "db")["token"]
+        e.members[0].stop()
+        contains(ended(holder, LOST), "lost")
+        e.members[0].cont()
+        check(next_token(t, e, "db") > token, "the token did not grow")
+
+
+@test(timeout=60)
+def restart__the_holder_keeps_the_lock_and_is_still_told(t):
+    with Etcd(t.dir) as e:
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        before = held(t, e, "db")
+        e.members[0].kill()
+        e.start()
+        equal(held(t, e, "db")["token"], before["token"])
+        check(alive(holder.pid), "the holder did not survive")
+        ok(t.picket("break", "db", "--reason", "enough", "--on", e.url, "-q"))
+        contains(ended(holder, LOST), "enough")
+        check(next_token(t, e, "db") > before["token"], "the token did not grow")
+
+
+@test(timeout=90)
+def leader_killed__holder_and_waiter_go_on(t):
+    with Etcd(t.dir, 3) as e:
+        holder = hold(t, "db", "--ttl", "20s", "--on", e.url, *PLAIN)
+        token = held(t, e, "db")["token"]
+        waiter = waiting(t, "db", "--ttl", "20s", "--on", e.url, *PLAIN,
+                         command=("printenv", "PICKET_TOKEN"))
+        e.leader().kill()
+        wait_until(e.leader, READY_S, "another leader")
+        let_go(holder)
+        out, said = waiter.communicate(timeout=SOON_S)
+        equal((waiter.returncode, said if waiter.returncode else ""), (0, ""))
+        check(int(out) > token, "the token did not grow")
+        equal(e.claims("db"), [])
+
+
+@test(timeout=90)
+def stopped_member__others_are_asked(t):
+    with Etcd(t.dir, 3) as e:
+        holder = hold(t, "db", "--ttl", "15s", "--on", e.url, *PLAIN)
+        for m in e.members:  # whichever it talks to, it is one of them
+            if m is e.leader():
+                continue
+            m.stop()
+            waiter = waiting(t, "db", "--ttl", "15s", "--on", e.url, *PLAIN)
+            waiter.terminate()
+            waiter.wait()
+            m.cont()
+        wait_until(lambda: len(e.claims("db")) == 1, what="waiters that are gone")
+        let_go(holder)
+
+
+@test(timeout=90)
+def dead_majority__is_one_clear_line(t):
+    with Etcd(t.dir, 3) as e:
+        holder = hold(t, "db", "--ttl", "5s", "--on", e.url, *PLAIN)
+        for m in e.members[:2]:
+            m.kill()
+        contains(ended(holder, LOST), "lost")
+        done = t.picket("run", "other", "--on", e.url, "-w", "1s", *PLAIN, "--", "true")
+        equal(done.returncode, 125)
+        equal(done.stderr.count("\n"), 1)
+        contains(done.stderr, e.url)
+
+
+@test(timeout=120)
+def cut_off__a_holder_is_told_and_a_waiter_catches_up(t):
+    with Lan(3) as lan, Etcd(t.dir, 1, lan.hosts) as e:
+        server, near, far = lan.hosts
+
+        def at(host, ttl):
+            return {"words": ("--ttl", ttl, "--on", e.url, *PLAIN), "enter": host.enter}
+
+        lost = start_at(t, "a", "cat", **at(far, "4s"))
+        first = start_at(t, "b", "cat", **at(near, LONG))
+        second = start_at(t, "b", "true", said="waiting for", **at(far, LONG))
+        lan.part([server], [far])
+        contains(ended(lost, LOST), "lost")
+        let_go(first)  # the waiter can't hear it
+        equal(len(e.claims("b")), 1)
+        check(second.poll() is None, "it can't know")
+        lan.heal()
+        ended(second, 0, 40)
+        equal(e.claims("b"), [])
+
+
+def start_at(t, lock, command, words, enter, said="running cat"):
+    """As hold and waiting do, on a host of its own."""
+    process = subprocess.Popen(
+        [*enter, t.program, "run", "-v", lock, *words, "--", command],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=t.dir, env=t.env)
+    line_with(process.stderr, said)
+    return process
+
+
+# ---- others at the same etcd ----
+
+@test(timeout=60)
+def etcdctl_lock__and_run_exclude_each_other(t):
+    with Etcd(t.dir) as e:
+        base = ["etcdctl", "--endpoints", e.hosts, "lock", "picket/db"]
+        env = os.environ | {"ETCDCTL_API": "3"}
+        other = subprocess.Popen(base, stdout=subprocess.PIPE, text=True, env=env)
+        other.stdout.readline()  # its key: it holds
+        busy = t.picket("run", "-n", "db", "--on", e.url, *PLAIN, "--", "true")
+        equal(busy.returncode, 124)
+        waiter = waiting(t, "db", "--on", e.url, *PLAIN)
+        other.send_signal(signal.SIGINT)
+        other.wait()
+        ended(waiter, 0)
+        holder = hold(t, "db", "--on", e.url, *PLAIN)
+        mark = t.path("mark")
+        other = subprocess.Popen([*base, "touch", mark], env=env)
+        wait_until(lambda: len(e.claims("db")) == 2, what="etcdctl in the queue")
+        check(not os.path.exists(mark), "both hold")
+        let_go(holder)
+        equal(other.wait(), 0)
+        check(os.path.exists(mark), "etcdctl never held")
+
+
+@test
+def revoked__under_a_holder_is_told_at_once(t):
+    with Etcd(t.dir) as e:
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        e.ctl("lease", "revoke", f"{held(t, e, 'db')['lease']:x}")
+        contains(ended(holder, LOST), "lost")
+
+
+@test
+def deleted__under_a_holder_is_told_at_once(t):
+    with Etcd(t.dir) as e:
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        e.ctl("del", *e.claims("db"))
+        contains(ended(holder, LOST), "deleted")
+
+
+@test(timeout=60)
+def revoked__under_a_waiter_it_is_never_granted(t):
+    """etcd issues 9921 and 11456: its own lock was granted on leases that were over."""
+    with Etcd(t.dir) as e:
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        mark = t.path("mark")
+        waiter = waiting(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN,
+                         command=("touch", mark))
+        queue = parsed(t.picket("show", "db", "--on", e.url, "-o", "json"))["queue"]
+        os.kill(waiter.pid, signal.SIGSTOP)  # so that it learns of both at once
+        wait_until(lambda: stopped(waiter.pid), what="a stopped waiter")
+        e.ctl("lease", "revoke", f"{queue[0]['lease']:x}")
+        let_go(holder)
+        equal(e.claims("db"), [])
+        os.kill(waiter.pid, signal.SIGCONT)
+        waiter.wait(SOON_S)
+        said = waiter.stderr.read()
+        check(waiter.returncode not in (0, 124), f"{waiter.returncode}: {said}")
+        check(not os.path.exists(mark), "it was granted without a lease")
+
+
+@test(timeout=60)
+def compacted__a_waiter_looks_again(t):
+    with Etcd(t.dir) as e:
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        waiter = waiting(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        os.kill(waiter.pid, signal.SIGSTOP)
+        wait_until(lambda: stopped(waiter.pid), what="a stopped waiter")
+        e.members[0].kill()
+        e.start()
+        for i in range(20):
+            e.ctl("put", "other", i)
+        revision = int(e.ctl("get", "other", "-w", "fields").split('"Revision" : ')[1]
+                       .split()[0])
+        let_go(holder)  # this is not told to who comes back too late
+        e.ctl("put", "other", "end")
+        e.ctl("compact", revision + 2)
+        os.kill(waiter.pid, signal.SIGCONT)
+        ended(waiter, 0)
+        equal(e.claims("db"), [])
+
+
+@test(timeout=60)
+def compacted__a_holder_is_still_told(t):
+    with Etcd(t.dir) as e:
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        os.kill(holder.pid, signal.SIGSTOP)
+        wait_until(lambda: stopped(holder.pid), what="a stopped holder")
+        e.members[0].kill()
+        e.start()
+        e.ctl("del", *e.claims("db"))
+        revision = int(e.ctl("get", "other", "-w", "fields").split('"Revision" : ')[1]
+                       .split()[0])
+        e.ctl("compact", revision)
+        os.kill(holder.pid, signal.SIGCONT)
+        contains(ended(holder, LOST), "lost")
+
+
+# ---- passwords, strangers ----
+
+@test(timeout=60)
+def password__wrong_is_denied_and_right_outlives_a_restart(t):
+    with Etcd(t.dir) as e:
+        for words in (("user", "add", "root:top"), ("user", "grant-role", "root", "root"),
+                      ("user", "add", "worker:s3cret"), ("role", "add", "locks"),
+                      ("role", "grant-permission", "--prefix=true", "locks", "readwrite",
+                       "picket/"),
+                      ("user", "grant-role", "worker", "locks"), ("auth", "enable")):
+            e.ctl(*words)
+        e.user = ("--user", "root:top")
+        for who in ("worker:wr0ng@", "nobody:s3cret@", ""):
+            done = t.picket("run", "db", "--on", f"etcd://{who}{e.hosts}", *PLAIN, "--",
+                            "true")
+            equal((who, done.returncode), (who, 122))
+            equal(done.stderr.count("\n"), 1)
+            contains(done.stderr, "etcd://")
+            for secret in ("wr0ng", "s3cret"):
+                check(secret not in done.stderr, done.stderr)
+        url = f"etcd://worker:s3cret@{e.hosts}"
+        elsewhere = t.picket("run", "db", "--on", url + "/elsewhere", *PLAIN, "--", "true")
+        equal(elsewhere.returncode, 122)
+        holder = hold(t, "db", "--ttl", LONG, "--on", url, *PLAIN)
+        e.members[0].kill()
+        e.start()  # which knows nothing of the tokens that it gave out
+        ok(t.picket("break", "db", "--reason", "enough", "--on", url, "-q"))
+        contains(ended(holder, LOST), "enough")
+
+
+@contextlib.contextmanager
+def server(*words):
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def listens(port):
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    return False
+
+
+@test
+def stranger__is_told_from_an_etcd(t):
+    web, redis, nobody = free_ports(3)
+    with server(sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(web)), \
+            server("redis-server", "--port", str(redis), "--save", ""):
+        for port in (web, redis):
+            wait_until(lambda p=port: listens(p), what="a server")
+            started = time.monotonic()
+            done = t.picket("run", "db", "--on", f"etcd://u:s3cret@127.0.0.1:{port}",
+                            *PLAIN, "--", "true")
+            equal(done.returncode, 125)
+            contains(done.stderr, f"etcd://u@127.0.0.1:{port}: ")
+            contains(done.stderr, "is no etcd")
+            check(time.monotonic() - started < SOON_S, "it took too long")
+    done = t.picket("run", "db", "--ttl", "1s", "--on", f"etcd://127.0.0.1:{nobody}",
+                    *PLAIN, "--", "true")
+    equal(done.returncode, 125)
+    contains(done.stderr, "refused")
+
+
+@test
+def url__is_checked(t):
+    for url, part in (("etcd://", "host is missing"), ("etcd://h:0", "port"),
+                      ("etcd://h/?tls=1", "etcd://["), ("etcds://h", "TLS"),
+                      ("etcd://:s3cret@h", "no user")):
+        done = t.picket("run", "db", "--on", url, *PLAIN, "--", "true")
+        equal((url, done.returncode), (url, 125))
+        contains(done.stderr, part)
+        check("s3cret" not in done.stderr, done.stderr)
+
+
+main()
