@@ -48,7 +48,7 @@ struct pk_etcd_claim {
     struct pk_etcd_claim *next;
     bool listening;                  /* it is in the ear's list */
     char ahead[PK_ETCD_KEY_MAX];     /* the key that it waits for; "": it holds */
-    uint64_t ahead_from;             /* its first revision not looked at yet */
+    uint64_t ahead_from;             /* the revision of the last look at it */
     uint64_t own_from;               /* the same of the own key */
     uint64_t own_watch, ahead_watch; /* numbers on the stream; 0: not watched */
     uint64_t not_before_ms;          /* short holds are not worth a watch */

@@ -349,8 +349,11 @@ static bool hear(struct watch *w, struct pk_bytes message, struct pk_effects *ou
     w->created = w->created || seen.created;
     w->compacted = w->compacted || seen.compacted != 0;
     w->failures = 0;
+    uint64_t told = w->revision; /* a new stream begins with it once more: etcd_ear.c */
     while (!seen.cancelled && pk_etcd_next_event(&seen.events, &event)) {
-        tell(w, &event, out);
+        if (event.kv.modified > told) {
+            tell(w, &event, out);
+        }
     }
     return !seen.cancelled;
 }
@@ -401,7 +404,7 @@ static void dial(struct watch *w, uint64_t until_ms)
     pk_etcd_key_end(from, end);
     pk_etcd_put_watch(&message, &(struct pk_etcd_watching){.key = pk_text(from),
                                                            .end = pk_text(end),
-                                                           .from = w->revision + 1,
+                                                           .from = w->revision,
                                                            .id = WATCH_ID});
     pk_etcd_stream_send(&w->stream, &message);
     pk_pb_free(&message);
