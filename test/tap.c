@@ -8,6 +8,7 @@
 static struct tap_test *first;
 static struct tap_test **last = &first;
 static jmp_buf after_failure;
+static const char *skipped; /* why the running test was left, or NULL */
 
 void tap_add(struct tap_test *test)
 {
@@ -70,10 +71,17 @@ void tap_check_str(const char *a, const char *b, const char *file, int line,
     }
 }
 
+void tap_skip(const char *why)
+{
+    skipped = why;
+    longjmp(after_failure, 1);
+}
+
 static bool passes(const struct tap_test *test)
 {
+    skipped = NULL;
     if (setjmp(after_failure) != 0) {
-        return false;
+        return skipped != NULL;
     }
     test->run();
     return true;
@@ -98,7 +106,8 @@ int main(int argc, char **argv)
             bool ok = passes(t);
             count++;
             failed += !ok;
-            printf("%s %d - %s\n", ok ? "ok" : "not ok", count, t->name);
+            printf("%s %d - %s%s%s\n", ok ? "ok" : "not ok", count, t->name,
+                   skipped != NULL ? " # SKIP " : "", skipped != NULL ? skipped : "");
         }
     }
     if (!list) {
