@@ -87,6 +87,12 @@ static bool passes(const struct tap_test *test)
     return true;
 }
 
+static bool chosen(const char *name, const char *filter)
+{
+    return filter[0] == '=' ? strcmp(name, filter + 1) == 0
+                            : strstr(name, filter) != NULL;
+}
+
 int main(int argc, char **argv)
 {
     bool list = argc == 2 && strcmp(argv[1], "--list") == 0;
@@ -102,7 +108,7 @@ int main(int argc, char **argv)
     for (struct tap_test *t = first; t != NULL; t = t->next) {
         if (list) {
             printf("%s\n", t->name);
-        } else if (strstr(t->name, filter) != NULL) {
+        } else if (chosen(t->name, filter)) {
             bool ok = passes(t);
             count++;
             failed += !ok;

@@ -11,7 +11,7 @@
  * Tests register themselves and run in the order of the file; tap.c has main(). The first
  * failed check ends its test and the next test runs; so does SKIP, for what can't be
  * asked here. `test_tree --list` names the tests, `test_tree TEXT` runs those whose name
- * contains TEXT.
+ * contains TEXT, `test_tree =NAME` that one.
  */
 #ifndef PICKET_TEST_TAP_H
 #define PICKET_TEST_TAP_H

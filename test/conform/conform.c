@@ -162,7 +162,6 @@ uint64_t now_ms(void)
 /* ---- the server ---- */
 
 static int control_from = -1, control_to = -1;
-static const char *undo; /* what was done to it */
 
 static bool find_control(void)
 {
@@ -189,9 +188,6 @@ void control(const char *action)
     } while (answer[len - 1] != '\n');
     answer[len - 1] = '\0';
     CHECK_STR(answer, "done");
-    undo = strcmp(action, "stop") == 0   ? "cont"
-           : strcmp(action, "kill") == 0 ? "restart"
-                                         : NULL;
 }
 
 /* ---- workers ---- */
@@ -242,9 +238,6 @@ void begin(void)
     fire_all();
     n_names = 0;
     n_cases++;
-    if (undo != NULL) { /* by a case that failed half-way */
-        control(undo);
-    }
 }
 
 /* Others' pipes must end when they do, so a child keeps none of them. */
@@ -333,7 +326,7 @@ void *share(size_t size)
 int main(int argc, char **argv)
 {
     if (argc < 2 || argc > 3 || !find_control()) {
-        (void)fprintf(stderr, "usage: %s URL [--list | TEXT]\n", argv[0]);
+        (void)fprintf(stderr, "usage: %s URL [--list | TEXT | =NAME]\n", argv[0]);
         return 2;
     }
     url = argv[1];

@@ -2,7 +2,7 @@
 /*
  * The conformance suite: what every store must do, through the public API alone.
  *
- *     conform URL [--list | TEXT]
+ *     conform URL [--list | TEXT | =NAME]
  *
  * A case makes its own lock names, so that any number of runs may share a store. It judges
  * by what the store declares of itself (picket_guarantees): what is declared is wanted,
@@ -77,7 +77,8 @@ uint32_t waiters_of(struct picket *p, const char *name);
 uint32_t holders_of(struct picket *p, const char *name);
 
 /* Asks the runner to "stop" and "cont" the server (SIGSTOP), or to "kill" (-9) and
- * "restart" it, and waits until that is done. */
+ * "restart" it, and waits until that is done. A case that fails half-way leaves the rest
+ * to the runner. */
 void control(const char *action);
 /* Leaves the case where there is no server, or nobody to do that. */
 void needs_control(void);

@@ -4,25 +4,33 @@
 
     PICKET=build/picket conform.py CONFORM STORE [TEXT]
 
-Starts the servers of STORE (a name in stores.py) and runs `CONFORM URL` over them. Its
-output is ours, and so is its end, unless a server died meanwhile. A store that is not
-built in, or whose server can't be had here, is skipped.
+Starts the servers of STORE (a name in stores.py) and runs each case of `CONFORM URL` over
+them in a process of its own, a few at a time: mostly they wait for leases to end. Prints
+TAP; a store that is not built in, or whose server can't be had here, is skipped.
 
-Cases that are about the server itself ask for it through a pair of pipes, whose numbers
-are in CONFORM_CONTROL: a line "stop", "cont", "kill" or "restart", answered by "done"
-once that is so, else by a sentence.
+Cases that are about the server itself (server__) come last, one by one. They ask for
+what they want through a pair of pipes, whose numbers are in CONFORM_CONTROL: a line
+"stop", "cont", "kill" or "restart", answered by "done" once that is so, else by a
+sentence.
 """
+import concurrent.futures
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from stores import STORES, Absent
 
-ACTIONS = ("stop", "cont", "kill", "restart")
+# What a case may ask for, and what the runner does if it forgot to ask for that.
+ACTIONS = {"stop": "cont", "cont": None, "kill": "restart", "restart": None}
+AT_ONCE = 4
+CASE_S = 120  # for one case; a hang is a failure of that case alone
+POINT = re.compile(r"^(ok|not ok) 1 - (.*)$", re.MULTILINE)
 
 
 def driver_missing(program, name):
@@ -34,7 +42,8 @@ def driver_missing(program, name):
 
 
 def obey(store, requests, answers):
-    """Does to the store what the suite asks for, until it has ended."""
+    """Does to the store what the case asks for, until it has ended."""
+    undo = None
     with open(requests, encoding="ascii") as lines:
         for line in lines:
             word = line.strip()
@@ -43,27 +52,70 @@ def obey(store, requests, answers):
                 if word not in ACTIONS:
                     raise ValueError(f"there is no {word!r}")
                 getattr(store, word)()
+                undo = ACTIONS[word]
             except Exception as e:  # pylint: disable=broad-except
                 said = f"{type(e).__name__}: {e}".replace("\n", " ")
             with contextlib.suppress(BrokenPipeError):
                 os.write(answers, f"{said}\n".encode())
+    if undo:  # it has failed half-way
+        getattr(store, undo)()
 
 
-def run_suite(program, store, words):
-    """The suite's exit status. Its pipes end with it."""
+class Case:
+    """One case, run to its end: what it said, whether it is well, how long it took."""
+
+    def __init__(self, program, store, name, controls=False):
+        self.name = name
+        began = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            options = controlled(store, stack) if controls else {}
+            process = subprocess.Popen([program, store.url, "=" + name], text=True,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       **options)
+            for fd in options.get("pass_fds", ()):
+                os.close(fd)
+            try:
+                said = process.communicate(timeout=CASE_S)[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said = process.communicate()[0] + f"it took more than {CASE_S} s\n"
+        self.seconds = time.monotonic() - began
+        point = POINT.search(said)
+        self.ok = process.returncode == 0 and point is not None and point[1] == "ok"
+        self.title = point[2] if self.ok else name
+        self.said = [line.removeprefix("# ") for line in said.splitlines()
+                     if not re.match(r"(ok|not ok) 1 - |1\.\.1$", line)]
+
+    def tell(self, number):
+        for line in self.said:
+            print(f"# {line}")
+        print(f"{'ok' if self.ok else 'not ok'} {number} - {self.title}", flush=True)
+
+
+def controlled(store, stack):
+    """Popen's options for a case that may do something to the store."""
+    if not store.servers:
+        return {}
     to_us, to_it = os.pipe(), os.pipe()
-    env = dict(os.environ)
-    if store.servers:
-        env["CONFORM_CONTROL"] = f"{to_it[0]},{to_us[1]}"
-    process = subprocess.Popen([program, store.url, *words], env=env,
-                               pass_fds=(to_it[0], to_us[1]))
-    os.close(to_it[0])
-    os.close(to_us[1])
-    helper = threading.Thread(target=obey, args=(store, to_us[0], to_it[1]), daemon=True)
+    helper = threading.Thread(target=obey, args=(store, to_us[0], to_it[1]))
     helper.start()
-    status = process.wait()
-    helper.join(5)
-    return status
+    stack.callback(os.close, to_it[1])
+    stack.callback(helper.join)  # ends when the case has let go of its end
+    env = dict(os.environ, CONFORM_CONTROL=f"{to_it[0]},{to_us[1]}")
+    return {"env": env, "pass_fds": (to_it[0], to_us[1])}
+
+
+def run_suite(program, store, text):
+    """The cases whose name contains `text`, in their order, as they come."""
+    listed = subprocess.run([program, store.url, "--list"], text=True, check=True,
+                            stdout=subprocess.PIPE).stdout.split()
+    names = [name for name in listed if text in name]
+    last = [name for name in names if name.startswith("server__")]
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(lambda name: Case(program, store, name),
+                            [name for name in names if name not in last])
+    for name in last:
+        yield Case(program, store, name, controls=True)
 
 
 def main():
@@ -83,11 +135,16 @@ def main():
             print(f"1..0 # SKIP {name}: {e}")
             return 0
         print(f"# {name}: {store.version()}", flush=True)
-        status = run_suite(program, store, sys.argv[3:])
+        count = failed = 0
+        for case in run_suite(program, store, (sys.argv[3:] or [""])[0]):
+            count += 1
+            failed += not case.ok
+            case.tell(count)
+        print(f"1..{count}")
         for words in store.dead():
             print(words, file=sys.stderr)
-            status = status or 1
-        return status
+            failed += 1
+        return int(failed > 0 or count == 0)
 
 
 if __name__ == "__main__":
