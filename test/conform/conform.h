@@ -4,10 +4,10 @@
  *
  *     conform URL [--list | TEXT | =NAME]
  *
- * A case makes its own lock names, so that any number of runs may share a store. It judges
- * by what the store declares of itself (picket_guarantees): what is declared is wanted,
- * what is not is left out there, and refused.c wants it refused. Nothing is timed: a case
- * waits for what must come, or compares clocks that the API shows.
+ * A case makes its own lock names, so that any number of runs may share a store. It
+ * judges by what the store declares of itself (picket_guarantees): what is declared is
+ * wanted, what is not is left out there, and refused.c wants it refused. Nothing is
+ * timed: a case waits for what must come, or compares clocks that the API shows.
  *
  * Worker processes are told things and report, one byte each. They never return into the
  * harness and never CHECK: they MUST, and leave by _exit.

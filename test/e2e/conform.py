@@ -118,19 +118,26 @@ def run_suite(program, store, text):
         yield Case(program, store, name, controls=True)
 
 
+@contextlib.contextmanager
+def opened(program, name):
+    """The store, running; or raises Absent."""
+    missing = driver_missing(program, name)
+    if missing:
+        raise Absent(missing)
+    with tempfile.TemporaryDirectory(prefix="picket-test-",
+                                     ignore_cleanup_errors=True) as folder:
+        with STORES[name](folder) as store:
+            yield store
+
+
 def main():
     if len(sys.argv) not in (3, 4) or sys.argv[2] not in STORES:
         sys.exit(f"usage: conform.py CONFORM {'|'.join(STORES)} [TEXT]")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up, then end
     program, name = sys.argv[1], sys.argv[2]
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(
-            prefix="picket-test-", ignore_cleanup_errors=True))
         try:
-            missing = driver_missing(program, name)
-            if missing:
-                raise Absent(missing)
-            store = stack.enter_context(STORES[name](folder))
+            store = stack.enter_context(opened(program, name))
         except Absent as e:
             print(f"1..0 # SKIP {name}: {e}")
             return 0
