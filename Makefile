@@ -10,7 +10,8 @@ SEEDS ?= 20000
 SECONDS ?= 120
 
 .PHONY: help run build test lint format coverage bench-core bench-peers bench-gate \
-	bench-drivers conform contend chaos fuzz model mutants sim sim-mutants install setup clean
+	bench-drivers conform contend chaos fuzz model mutants sim sim-mutants install \
+	setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \

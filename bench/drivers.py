@@ -5,9 +5,10 @@
     bench/drivers.py [--rounds N] [--seconds S] [--build build] [STORE...]
 
 One client takes and releases one lock that nobody else wants, one pair after the other,
-through our library and through what people would write by hand for that store (bench/own);
-in turn, on the same server, `rounds` times. Prints the median of the p50s, and the ratio.
-Nothing is asserted: a figure depends on the machine and on what else it does.
+through our library and through what people would write by hand for that store
+(bench/own); in turn, on the same server, `rounds` times. Prints the median of the p50s,
+and the ratio. Nothing is asserted: a figure depends on the machine and on what else it
+does.
 """
 import argparse
 import importlib.util
@@ -34,8 +35,8 @@ def module(name):
 
 
 def pkg_config(name):
-    done = subprocess.run(["pkg-config", "--cflags", "--libs", name], text=True, check=True,
-                          stdout=subprocess.PIPE)
+    done = subprocess.run(["pkg-config", "--cflags", "--libs", name], text=True,
+                          check=True, stdout=subprocess.PIPE)
     return done.stdout.split()
 
 
@@ -50,8 +51,8 @@ class Programs:
         if name not in self._made:
             out = os.path.join(self._folder, name)
             source = os.path.join(HERE, "own", name + ".c")
-            subprocess.run(["cc", "-std=gnu11", "-O2", "-Wall", "-o", out, source, *flags],
-                           check=True)
+            subprocess.run(["cc", "-std=gnu11", "-O2", "-Wall", "-o", out, source,
+                            *flags], check=True)
             self._made[name] = out
         return self._made[name]
 
@@ -126,7 +127,8 @@ def report(name, rows, version):
     ours = rows["picket"]
     for what, (acquire, pair) in rows.items():
         ratio = "" if what == "picket" else f"{ours[1] / pair:8.2f}"
-        print(f"{name:17} {what:30} {acquire:9.0f} us {pair:9.0f} us {ratio:>8}", flush=True)
+        print(f"{name:17} {what:30} {acquire:9.0f} us {pair:9.0f} us {ratio:>8}",
+              flush=True)
         name = ""
     print(f"{'':17} ({version})", flush=True)
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Redis' own way, as lean as can be: SET NX PX, and the delete-if-mine script by its digest,
- * over hiredis. With several ports it is Redlock: to all of them at once, and a majority
- * must agree. redis-pairs PORT[,PORT...] SECONDS
+ * Redis' own way, as lean as can be: SET NX PX, and the delete-if-mine script by its
+ * digest, over hiredis. With several ports it is Redlock: to all of them at once, and a
+ * majority must agree. redis-pairs PORT[,PORT...] SECONDS
  */
 #include <hiredis/hiredis.h>
 #include <string.h>

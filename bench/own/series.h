@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How long pairs of acquire and release take, one after the other: what the programs of
- * bench/drivers.py have in common. Each takes and releases one lock for some seconds, after
- * a tenth of that to warm up, and prints one JSON object.
+ * bench/drivers.py have in common. Each takes and releases one lock for some seconds,
+ * after a tenth of that to warm up, and prints one JSON object.
  */
 #ifndef PICKET_BENCH_SERIES_H
 #define PICKET_BENCH_SERIES_H

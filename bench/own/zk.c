@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ZooKeeper's own recipe, over its C client: an ephemeral sequential node, a look at who is
- * first, and its deletion. zk-pairs HOST:PORT SECONDS
+ * ZooKeeper's own recipe, over its C client: an ephemeral sequential node, a look at who
+ * is first, and its deletion. zk-pairs HOST:PORT SECONDS
  */
 #include <pthread.h>
 #include <string.h>

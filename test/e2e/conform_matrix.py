@@ -46,8 +46,8 @@ def run(program, name, text):
     except Exception as e:  # pylint: disable=broad-except
         return Column(name, "?", {}, 0, f"{type(e).__name__}: {e}")
     seconds = time.monotonic() - began
-    print(f"{name}: {sum(c.ok for c in cases.values())} of {len(cases)} in {seconds:.0f} s",
-          file=sys.stderr)
+    well = sum(case.ok for case in cases.values())
+    print(f"{name}: {well} of {len(cases)} in {seconds:.0f} s", file=sys.stderr)
     return Column(name, version, cases, seconds, problem)
 
 
@@ -104,7 +104,8 @@ def main():
                                 args.stores or STORES))
     print_table(columns)
     wrong = print_rest(columns)
-    print(f"\n{time.monotonic() - began:.0f} s together, {os.cpu_count()} stores at a time")
+    print(f"\n{time.monotonic() - began:.0f} s together, "
+          f"{os.cpu_count()} stores at a time")
     return 1 if wrong else 0
 
 
