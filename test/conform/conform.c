@@ -70,8 +70,11 @@ void check_status(enum picket_status s, enum picket_status wanted, const char *f
 
 void check_refused(enum picket_status s, const char *file, int line, const char *what)
 {
+    char scheme[32];
     check_status(s, PICKET_UNSUPPORTED, file, line, what);
-    if (strstr(picket_last_error(), declared.driver) == NULL) {
+    (void)snprintf(scheme, sizeof scheme, "%.*s://", (int)strcspn(url, ":"), url);
+    if (strstr(picket_last_error(), declared.driver) == NULL &&
+        strstr(picket_last_error(), scheme) == NULL) {
         printf("# %s\n", picket_last_error());
         tap_check(false, file, line, "the sentence names the driver");
     }
