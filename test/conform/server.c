@@ -46,6 +46,14 @@ static void check_told_in_time(struct picket_lock *l)
     CHECK_U64(picket_left_ms(l), 0);
 }
 
+/* What is told of a store that does not answer, in a sentence. */
+static void check_away(enum picket_status s, bool or_else)
+{
+    printf("# %s: %s\n", picket_status_name(s), picket_last_error());
+    CHECK(s == PICKET_UNREACHABLE || s == PICKET_UNKNOWN || or_else);
+    CHECK(strlen(picket_last_error()) > 0);
+}
+
 static struct picket_lock *take_and_note(struct picket *p, const char *name)
 {
     struct picket_lock *l = take(p, name);
@@ -70,9 +78,7 @@ TEST(server__stopped__holder_is_told_in_time)
     uint64_t before = now_ms();
     struct picket_acquire_options o = {.wait_ms = 500};
     enum picket_status s = picket_acquire(b, name, &o, &m);
-    CHECK(s == PICKET_UNREACHABLE || s == PICKET_UNKNOWN || s == PICKET_LOST ||
-          s == PICKET_TIMEOUT);
-    CHECK(strlen(picket_last_error()) > 0);
+    check_away(s, s == PICKET_LOST || s == PICKET_TIMEOUT);
     CHECK(now_ms() < before + PATIENCE_MS);
     control("cont");
     struct picket *c = open_client(LONG_TTL_MS);
@@ -101,9 +107,7 @@ TEST(server__killed__holder_is_told_in_time)
     bool lives_on = !readable(picket_loss_fd(l), 2 * SHORT_TTL_MS);
     if (!lives_on) {
         check_told_in_time(l);
-        enum picket_status s = picket_try(a, name, NULL, &m);
-        CHECK(s == PICKET_UNREACHABLE || s == PICKET_UNKNOWN);
-        CHECK(strlen(picket_last_error()) > 0);
+        check_away(picket_try(a, name, NULL, &m), false);
     } else {
         CHECK_OK(picket_checkpoint(l, 0));
     }
