@@ -384,9 +384,9 @@ class PostgresServer(Server):
 
     name = "postgres"
 
-    def __init__(self, folder):
+    def __init__(self, folder, sync):
         super().__init__(folder)
-        self.database = databases.Postgres(World(folder))
+        self.database = databases.Postgres(World(folder), sync)
         self.port = self.database.port
 
     def start(self):
@@ -400,10 +400,10 @@ class PostgresServer(Server):
 class Postgres(Store):
     scheme = "postgres"
 
-    def __init__(self, folder, query=""):
+    def __init__(self, folder, query="", sync=False):
         super().__init__()
         # Straight in the folder: the server's user must get into it.
-        self.servers = [PostgresServer(folder)]
+        self.servers = [PostgresServer(folder, sync)]
         self._query = query
 
     @property
