@@ -201,9 +201,16 @@ static enum picket_status end_claim(struct pk_etcd *e, const char *key, uint64_t
 {
     struct pk_pb_out request = {0};
     struct pk_etcd_txn txn;
+    const char *id = strrchr(key, '/') + 1;
+    char left[PK_ETCD_KEY_MAX];
     pk_etcd_if_created(&request, pk_text(key), pk_bytes(NULL, 0), token);
     if (lease != 0) {
         pk_etcd_op_note(e, &request, lease, note);
+        /* Whether a copy of its creation is still on its way, only its owner knows. */
+        int n = snprintf(left, sizeof left, "%s/%%left/%s", e->prefix, id + (*id == '~'));
+        PK_ASSERT(n > 0 && (size_t)n < sizeof left);
+        pk_etcd_op_write(&request, PK_ETCD_THEN,
+                         &(struct pk_etcd_write){.key = pk_text(left), .lease = lease});
     }
     pk_etcd_op_delete(&request, PK_ETCD_THEN, pk_text(key));
     enum picket_status s = pk_etcd_txn(&e->caller, &request, until_ms, &txn);

@@ -3,12 +3,14 @@
 """Locks in a real etcd, of one member and of three, that is stopped, killed, cut off,
 compacted, and used by others at the same time."""
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 from cluster import Loopback, free_ports
@@ -112,9 +114,19 @@ class Etcd:
                 return m
         return None
 
+    def fields(self):
+        """What etcd says of itself."""
+        out = self.ctl("endpoint", "status", "-w", "fields")
+        return dict(line.split(" : ") for line in out.splitlines() if " : " in line)
+
+    def applied(self):
+        """How much of its log it has applied."""
+        return int(self.fields()['"RaftAppliedIndex"'])
+
     def claims(self, lock):
         """The keys of a lock, as etcd has them."""
-        keys = self.ctl("get", "--prefix", f"picket/{lock}/", "--keys-only").split()
+        below = f"picket/{lock}/" if lock else "picket/"
+        keys = self.ctl("get", "--prefix", below, "--keys-only").split()
         return [k for k in keys if k]
 
     def __enter__(self):
@@ -256,6 +268,112 @@ def start_at(t, lock, command, words, enter, said="running cat"):
         cwd=t.dir, env=t.env)
     line_with(process.stderr, said)
     return process
+
+
+# ---- lost and late ----
+
+class Between(threading.Thread):
+    """Stands between a client and an etcd. Once it sees `word` go out, it cuts that
+    client off: `keep` holds back what has the word in it, until deliver(); else etcd gets
+    it, and only the answer is lost."""
+
+    def __init__(self, port, word, keep):
+        super().__init__(daemon=True)
+        self.target = port
+        self.word = word.encode()
+        self.keep = keep
+        self.kept = None  # the connection to etcd, and what it did not get
+        self.seen = False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+
+    def run(self):
+        while True:
+            client, _ = self.listener.accept()
+            etcd = socket.create_connection(("127.0.0.1", self.target))
+            for pair in ((client, etcd, True), (etcd, client, False)):
+                threading.Thread(target=self.carry, args=pair, daemon=True).start()
+
+    def carry(self, source, to, outward):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if outward and not self.seen and self.word in data:
+                    self.seen = True
+                    if self.keep:
+                        self.kept = (to, data)
+                    else:
+                        to.sendall(data)
+                    source.shutdown(socket.SHUT_RDWR)
+                    return
+                to.sendall(data)
+            to.shutdown(socket.SHUT_RDWR)
+
+    def deliver(self):
+        to, data = self.kept
+        to.sendall(data)
+
+
+class Client:
+    """The library itself: one lease for several locks."""
+
+    def __init__(self, t, url):
+        path = os.path.join(os.path.dirname(t.program), "libpicket.so")
+        try:
+            self.lib = ctypes.CDLL(path)
+        except OSError as e:  # a sanitizer wants to be loaded first
+            skip(str(e))
+        self.lib.picket_last_error.restype = ctypes.c_char_p
+        self.p = ctypes.c_void_p()
+        self.must(self.lib.picket_open(url.encode(), None, ctypes.byref(self.p)))
+
+    def must(self, status):
+        if status != 0:
+            raise Failed(self.lib.picket_last_error().decode())
+
+    def acquire(self, name):
+        lock = ctypes.c_void_p()
+        self.must(self.lib.picket_acquire(self.p, name.encode(), None,
+                                          ctypes.byref(lock)))
+        return lock
+
+    def release(self, lock):
+        self.must(self.lib.picket_release(lock))
+
+    def close(self):
+        self.lib.picket_close(self.p)
+
+
+@test
+def lost_answer__the_claim_is_found_again(t):
+    with Etcd(t.dir) as e:
+        between = Between(e.members[0].port, "picket/db/", keep=False)
+        between.start()
+        c = Client(t, f"etcd://127.0.0.1:{between.port}")
+        lock = c.acquire("db")
+        check(between.seen, "nothing was lost")
+        equal(len(e.claims("db")), 1)
+        c.release(lock)
+        equal(e.claims("db"), [])
+        c.close()
+        equal(e.claims(""), [])
+
+
+@test
+def late_copy__of_a_claim_that_was_left_does_not_come_back(t):
+    with Etcd(t.dir) as e:
+        between = Between(e.members[0].port, "picket/db/", keep=True)
+        between.start()
+        c = Client(t, f"etcd://127.0.0.1:{between.port}")
+        other = c.acquire("other")  # so that the lease lives on
+        lock = c.acquire("db")
+        c.release(lock)
+        before = e.applied()
+        between.deliver()
+        wait_until(lambda: e.applied() > before, what="the late copy")
+        equal(e.claims("db"), [])
+        equal(len(e.claims("other")), 1)
+        c.release(other)
+        c.close()
 
 
 # ---- others at the same etcd ----

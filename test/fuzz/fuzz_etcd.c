@@ -108,8 +108,8 @@ static void write_again(struct pk_bytes m)
     struct pk_pb_in first = pk_pb_read(m);
     struct pk_pb_in second = pk_pb_read(pk_bytes(out.data, out.len));
     while (pk_pb_next(&first, &f)) {
-        PK_ASSERT(pk_pb_next(&second, &g) && f.number == g.number &&
-                  f.value == g.value && pk_bytes_equal(f.bytes, g.bytes));
+        PK_ASSERT(pk_pb_next(&second, &g) && f.number == g.number && f.value == g.value &&
+                  pk_bytes_equal(f.bytes, g.bytes));
     }
     PK_ASSERT(!pk_pb_next(&second, &g) && !second.bad);
     pk_pb_free(&out);

@@ -71,10 +71,9 @@ TEST(etcd__a_claim_is_created_if_it_is_not_there)
 TEST(etcd__a_watch_has_its_number_and_its_beginning)
 {
     struct pk_pb_out o = {0};
-    pk_etcd_put_watch(&o, &(struct pk_etcd_watching){.key = pk_text("k"),
-                                                     .from = 5,
-                                                     .id = 3,
-                                                     .deletions_only = true});
+    pk_etcd_put_watch(
+        &o, &(struct pk_etcd_watching){
+                .key = pk_text("k"), .from = 5, .id = 3, .deletions_only = true});
     CHECK_BYTES(&o, "\x0a\x09\x0a\x01k\x18\x05\x28\x00\x38\x03");
     pk_etcd_put_unwatch(&o, 3);
     CHECK_BYTES(&o, "\x12\x02\x08\x03");
@@ -137,12 +136,12 @@ TEST(etcd__nonsense_is_refused)
         const char *bytes;
         size_t len;
     } bad[] = {
-        {"\x00\x00", 2},                                         /* no field 0 */
-        {"\x0b", 1},                                             /* a group */
-        {"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 11},    /* over 64 bits */
-        {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x", 12},   /* longer than all */
-        {"\x0a\x02\x10", 3},                                     /* shorter than said */
-        {"\x0a\x01\x80", 3},                                     /* bad within */
+        {"\x00\x00", 2},                                       /* no field 0 */
+        {"\x0b", 1},                                           /* a group */
+        {"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 11},  /* over 64 bits */
+        {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x", 12}, /* longer than all */
+        {"\x0a\x02\x10", 3},                                   /* shorter than said */
+        {"\x0a\x01\x80", 3},                                   /* bad within */
     };
     struct pk_etcd_lease out;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
