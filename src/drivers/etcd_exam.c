@@ -12,6 +12,7 @@ enum {
     MAJOR_LEAST = 3,
     MINOR_LEAST = 4,
     SPACE_MB = 2048, /* what etcd has, unless it was told otherwise */
+    SPACE_FULL_MB = 1640,
     MEMBER_PATIENCE_MS = 2000,
 };
 
@@ -103,7 +104,7 @@ static enum picket_status examine_places(struct pk_etcd *e, struct pk_findings *
                             "leave it out of the URL",
                             where);
         }
-        if (state.db_bytes / 1048576 > SPACE_MB / 10 * 8) {
+        if (state.db_bytes / 1048576 > SPACE_FULL_MB) {
             pk_findings_add(out, PK_NOTE, "space",
                             "the database at %s has %" PRIu64
                             " MB; etcd stops writing at "
@@ -218,9 +219,11 @@ static enum picket_status examine_ttl(struct pk_etcd *e, struct pk_findings *out
                     "if its TTL was shorter",
                     lease.ttl_s);
     pk_pb_uint(&request, 1, lease.id);
-    s = pk_etcd_call(&e->caller, "Lease/LeaseRevoke", &request, until_ms, &reply);
+    enum picket_status unimportant =
+        pk_etcd_call(&e->caller, "Lease/LeaseRevoke", &request, until_ms, &reply);
+    (void)unimportant; /* it ends by itself, too */
     pk_pb_free(&request);
-    return PICKET_OK; /* it ends by itself, too */
+    return PICKET_OK;
 }
 
 /* Whether everybody may do everything. Nobody has that name, so nobody is let in. */

@@ -228,11 +228,11 @@ void pk_etcd_line_put(struct pk_etcd_line *l, const struct pk_pb_out *message)
 
 bool pk_etcd_line_take(struct pk_etcd_line *l, struct pk_bytes *out)
 {
-    const unsigned char *at = l->in + l->used;
     size_t n = l->in_len - l->used;
-    if (n < FRAME || at[0] != 0) { /* 1: compressed, which we never asked for */
+    if (n < FRAME || l->in[l->used] != 0) { /* 1: compressed; we never asked for that */
         return false;
     }
+    const unsigned char *at = l->in + l->used;
     size_t len = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
     if (len > n - FRAME) {
         return false;

@@ -259,6 +259,7 @@ enum picket_status pk_etcd_call(struct pk_etcd_caller *c, const char *method,
     enum picket_status s = PICKET_UNREACHABLE;
     uint32_t n = c->site->places.count;
     uint32_t first = c->at;
+    PK_ASSERT(n > 0);
     c->doubt = false;
     *reply = pk_bytes(NULL, 0);
     for (uint32_t i = 0; i < n; i++) {

@@ -496,7 +496,8 @@ def password__wrong_is_denied_and_right_outlives_a_restart(t):
             for secret in ("wr0ng", "s3cret"):
                 check(secret not in done.stderr, done.stderr)
         url = f"etcd://worker:s3cret@{e.hosts}"
-        elsewhere = t.picket("run", "db", "--on", url + "/elsewhere", *PLAIN, "--", "true")
+        elsewhere = t.picket("run", "db", "--on", url + "/elsewhere", *PLAIN, "--",
+                             "true")
         equal(elsewhere.returncode, 122)
         holder = hold(t, "db", "--ttl", LONG, "--on", url, *PLAIN)
         e.members[0].kill()

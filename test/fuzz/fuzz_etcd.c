@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as an answer of etcd; the first byte says to what. Whatever is accepted can be
- * walked through to its end, borrows from the input alone, and has fields that read the
- * same once they are written again.
+ * Any bytes as an answer of etcd; the first byte says to what. Whatever is accepted can
+ * be walked through to its end, borrows from the input alone, and has fields that read
+ * the same once they are written again.
  */
 #include <stdbool.h>
 #include <stdint.h>
