@@ -246,112 +246,103 @@ void pk_etcd_put_progress(struct pk_pb_out *o)
 
 /* ---- answers ---- */
 
-static bool read_header(struct pk_bytes m, struct pk_etcd_header *out)
+/* Where a field goes. */
+struct slot {
+    uint32_t number;
+    enum { NUMBER, FLAG, TEXT } kind;
+    size_t offset;
+};
+
+#define SLOT(number, kind, what, field)                                                  \
+    {                                                                                    \
+        number, kind, offsetof(struct pk_etcd_##what, field)                             \
+    }
+#define READ(m, slots, out) read_slots(m, slots, sizeof(slots) / sizeof((slots)[0]), out)
+
+static void fill(const struct slot *slot, const struct pk_pb_field *f, void *out)
+{
+    unsigned char *to = (unsigned char *)out + slot->offset;
+    bool set = f->value != 0;
+    if (slot->kind == NUMBER) {
+        memcpy(to, &f->value, sizeof f->value);
+    } else if (slot->kind == FLAG) {
+        memcpy(to, &set, sizeof set);
+    } else {
+        memcpy(to, &f->bytes, sizeof f->bytes);
+    }
+}
+
+/* Reads the fields that have a slot; of one that comes twice, the last counts. */
+static bool read_slots(struct pk_bytes m, const struct slot *slots, size_t n, void *out)
 {
     struct pk_pb_in in = pk_pb_read(m);
     struct pk_pb_field f;
     while (pk_pb_next(&in, &f)) {
-        switch (f.number) {
-        case 1:
-            out->cluster = f.value;
-            break;
-        case 2:
-            out->member = f.value;
-            break;
-        case 3:
-            out->revision = f.value;
-            break;
-        case 4:
-            out->term = f.value;
-            break;
-        default:
-            break;
+        for (size_t i = 0; i < n; i++) {
+            if (slots[i].number == f.number) {
+                fill(&slots[i], &f, out);
+            }
         }
     }
     return !in.bad;
 }
 
-static bool read_kv(struct pk_bytes m, struct pk_etcd_kv *out)
+/* The message within the message that has this number; empty if there is none. */
+static struct pk_bytes part_of(struct pk_bytes m, uint32_t number)
 {
     struct pk_pb_in in = pk_pb_read(m);
     struct pk_pb_field f;
-    *out = (struct pk_etcd_kv){0};
+    struct pk_bytes part = {0};
     while (pk_pb_next(&in, &f)) {
-        switch (f.number) {
-        case 1:
-            out->key = f.bytes;
-            break;
-        case 2:
-            out->created = f.value;
-            break;
-        case 3:
-            out->modified = f.value;
-            break;
-        case 5:
-            out->value = f.bytes;
-            break;
-        case 6:
-            out->lease = f.value;
-            break;
-        default:
-            break;
-        }
+        part = f.number == number ? f.bytes : part;
     }
-    return !in.bad;
+    return part;
 }
 
-static bool read_event(struct pk_bytes m, struct pk_etcd_event *out)
+/* The header is the first part of every answer. */
+static bool read_header(struct pk_bytes answer, struct pk_etcd_header *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
-    *out = (struct pk_etcd_event){0};
-    while (pk_pb_next(&in, &f)) {
-        if (f.number == 1) {
-            out->deleted = f.value == 1;
-        } else if ((f.number == 2 && !read_kv(f.bytes, &out->kv)) ||
-                   (f.number == 3 && !read_kv(f.bytes, &out->previous))) {
-            return false;
-        }
-    }
-    return !in.bad;
+    struct pk_bytes m = part_of(answer, 1);
+    static const struct slot slots[] = {
+        SLOT(1, NUMBER, header, cluster), SLOT(2, NUMBER, header, member),
+        SLOT(3, NUMBER, header, revision), SLOT(4, NUMBER, header, term)};
+    return READ(m, slots, out);
 }
 
-static bool read_member(struct pk_bytes m, struct pk_etcd_member *out)
+static bool read_kv(struct pk_bytes m, void *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
-    *out = (struct pk_etcd_member){0};
-    while (pk_pb_next(&in, &f)) {
-        switch (f.number) {
-        case 1:
-            out->id = f.value;
-            break;
-        case 2:
-            out->name = f.bytes;
-            break;
-        case 5:
-            out->learner = f.value != 0;
-            break;
-        default:
-            break;
-        }
-    }
-    return !in.bad;
+    static const struct slot slots[] = {
+        SLOT(1, TEXT, kv, key), SLOT(2, NUMBER, kv, created),
+        SLOT(3, NUMBER, kv, modified), SLOT(5, TEXT, kv, value),
+        SLOT(6, NUMBER, kv, lease)};
+    *(struct pk_etcd_kv *)out = (struct pk_etcd_kv){0};
+    return READ(m, slots, out);
 }
 
-static bool read_alarm(struct pk_bytes m, struct pk_etcd_alarm *out)
+static bool read_event(struct pk_bytes m, void *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
-    *out = (struct pk_etcd_alarm){0};
-    while (pk_pb_next(&in, &f)) {
-        if (f.number == 1) {
-            out->member = f.value;
-        } else if (f.number == 2) {
-            out->kind = f.value;
-        }
-    }
-    return !in.bad;
+    static const struct slot slots[] = {SLOT(1, FLAG, event, deleted)};
+    struct pk_etcd_event *event = out;
+    *event = (struct pk_etcd_event){0};
+    return READ(m, slots, out) && read_kv(part_of(m, 2), &event->kv) &&
+           read_kv(part_of(m, 3), &event->previous);
+}
+
+static bool read_member(struct pk_bytes m, void *out)
+{
+    static const struct slot slots[] = {SLOT(1, NUMBER, member, id),
+                                        SLOT(2, TEXT, member, name),
+                                        SLOT(5, FLAG, member, learner)};
+    *(struct pk_etcd_member *)out = (struct pk_etcd_member){0};
+    return READ(m, slots, out);
+}
+
+static bool read_alarm(struct pk_bytes m, void *out)
+{
+    static const struct slot slots[] = {SLOT(1, NUMBER, alarm, member),
+                                        SLOT(2, NUMBER, alarm, kind)};
+    *(struct pk_etcd_alarm *)out = (struct pk_etcd_alarm){0};
+    return READ(m, slots, out);
 }
 
 static bool next_of(struct pk_etcd_many *many, struct pk_bytes *out)
@@ -378,25 +369,29 @@ NEXT(event)
 NEXT(member)
 NEXT(alarm)
 
-static struct pk_etcd_many many_of(struct pk_bytes m, uint32_t field)
+/* All fields with that number, each of which `read` must be able to read into `room`. */
+static bool read_many(struct pk_bytes m, uint32_t field,
+                      bool (*read)(struct pk_bytes m, void *out), void *room,
+                      struct pk_etcd_many *out)
 {
-    return (struct pk_etcd_many){.in = pk_pb_read(m), .field = field};
+    struct pk_bytes one;
+    *out = (struct pk_etcd_many){.in = pk_pb_read(m), .field = field};
+    struct pk_etcd_many all = *out;
+    while (next_of(&all, &one)) {
+        if (!read(one, room)) {
+            return false;
+        }
+    }
+    return !all.in.bad;
 }
 
 bool pk_etcd_read_found(struct pk_bytes m, struct pk_etcd_found *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
+    static const struct slot slots[] = {SLOT(3, FLAG, found, more)};
     struct pk_etcd_kv kv;
-    *out = (struct pk_etcd_found){.kvs = many_of(m, 2)};
-    while (pk_pb_next(&in, &f)) {
-        if ((f.number == 1 && !read_header(f.bytes, &out->header)) ||
-            (f.number == 2 && !read_kv(f.bytes, &kv))) {
-            return false;
-        }
-        out->more = f.number == 3 ? f.value != 0 : out->more;
-    }
-    return !in.bad;
+    *out = (struct pk_etcd_found){0};
+    return READ(m, slots, out) && read_header(m, &out->header) &&
+           read_many(m, 2, read_kv, &kv, &out->kvs);
 }
 
 static bool read_deleted(struct pk_bytes m, uint64_t *deleted)
@@ -409,17 +404,18 @@ static bool read_deleted(struct pk_bytes m, uint64_t *deleted)
     return !in.bad;
 }
 
-static bool read_op(struct pk_bytes m, struct pk_etcd_txn *out)
+static bool read_op(struct pk_bytes m, void *out)
 {
+    struct pk_etcd_txn *txn = out;
     struct pk_pb_in in = pk_pb_read(m);
     struct pk_pb_field f;
     while (pk_pb_next(&in, &f)) {
         if (f.number == 1 &&
-            (out->n_found == PK_ETCD_OPS_MAX ||
-             !pk_etcd_read_found(f.bytes, &out->found[out->n_found++]))) {
+            (txn->n_found == PK_ETCD_OPS_MAX ||
+             !pk_etcd_read_found(f.bytes, &txn->found[txn->n_found++]))) {
             return false;
         }
-        if (f.number == 3 && !read_deleted(f.bytes, &out->deleted)) {
+        if (f.number == 3 && !read_deleted(f.bytes, &txn->deleted)) {
             return false;
         }
     }
@@ -428,136 +424,58 @@ static bool read_op(struct pk_bytes m, struct pk_etcd_txn *out)
 
 bool pk_etcd_read_txn(struct pk_bytes m, struct pk_etcd_txn *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
+    static const struct slot slots[] = {SLOT(2, FLAG, txn, done)};
+    struct pk_etcd_many ops;
     *out = (struct pk_etcd_txn){0};
-    while (pk_pb_next(&in, &f)) {
-        if ((f.number == 1 && !read_header(f.bytes, &out->header)) ||
-            (f.number == 3 && !read_op(f.bytes, out))) {
-            return false;
-        }
-        out->done = f.number == 2 ? f.value != 0 : out->done;
-    }
-    return !in.bad;
+    return READ(m, slots, out) && read_header(m, &out->header) &&
+           read_many(m, 3, read_op, out, &ops);
 }
 
 bool pk_etcd_read_lease(struct pk_bytes m, struct pk_etcd_lease *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
+    static const struct slot slots[] = {SLOT(2, NUMBER, lease, id),
+                                        SLOT(3, NUMBER, lease, ttl_s),
+                                        SLOT(4, NUMBER, lease, granted_s)};
     *out = (struct pk_etcd_lease){0};
-    while (pk_pb_next(&in, &f)) {
-        if (f.number == 1 && !read_header(f.bytes, &out->header)) {
-            return false;
-        }
-        out->id = f.number == 2 ? f.value : out->id;
-        out->ttl_s = f.number == 3 ? (int64_t)f.value : out->ttl_s;
-        /* Of a grant, field 4 is a text. */
-        out->granted_s = f.number == 4 ? (int64_t)f.value : out->granted_s;
-    }
-    return !in.bad;
+    return READ(m, slots, out) && read_header(m, &out->header);
 }
 
 bool pk_etcd_read_seen(struct pk_bytes m, struct pk_etcd_seen *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
+    static const struct slot slots[] = {
+        SLOT(2, NUMBER, seen, id), SLOT(3, FLAG, seen, created),
+        SLOT(4, FLAG, seen, cancelled), SLOT(5, NUMBER, seen, compacted),
+        SLOT(6, TEXT, seen, reason)};
     struct pk_etcd_event event;
-    *out = (struct pk_etcd_seen){.events = many_of(m, 11)};
-    while (pk_pb_next(&in, &f)) {
-        switch (f.number) {
-        case 1:
-            in.bad = !read_header(f.bytes, &out->header);
-            break;
-        case 2:
-            out->id = f.value;
-            break;
-        case 3:
-            out->created = f.value != 0;
-            break;
-        case 4:
-            out->cancelled = f.value != 0;
-            break;
-        case 5:
-            out->compacted = f.value;
-            break;
-        case 6:
-            out->reason = f.bytes;
-            break;
-        case 11:
-            in.bad = !read_event(f.bytes, &event);
-            break;
-        default:
-            break;
-        }
-    }
-    return !in.bad;
+    *out = (struct pk_etcd_seen){0};
+    return READ(m, slots, out) && read_header(m, &out->header) &&
+           read_many(m, 11, read_event, &event, &out->events);
 }
 
 bool pk_etcd_read_state(struct pk_bytes m, struct pk_etcd_state *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
+    static const struct slot slots[] = {
+        SLOT(2, TEXT, state, version), SLOT(3, NUMBER, state, db_bytes),
+        SLOT(4, NUMBER, state, leader), SLOT(10, FLAG, state, learner)};
     *out = (struct pk_etcd_state){0};
-    while (pk_pb_next(&in, &f)) {
-        switch (f.number) {
-        case 1:
-            in.bad = !read_header(f.bytes, &out->header);
-            break;
-        case 2:
-            out->version = f.bytes;
-            break;
-        case 3:
-            out->db_bytes = f.value;
-            break;
-        case 4:
-            out->leader = f.value;
-            break;
-        case 10:
-            out->learner = f.value != 0;
-            break;
-        default:
-            break;
-        }
-    }
-    return !in.bad;
+    return READ(m, slots, out) && read_header(m, &out->header);
 }
 
 bool pk_etcd_read_members(struct pk_bytes m, struct pk_etcd_many *out)
 {
     struct pk_etcd_member member;
-    struct pk_bytes one;
-    *out = many_of(m, 2);
-    struct pk_etcd_many all = *out;
-    while (next_of(&all, &one)) {
-        if (!read_member(one, &member)) {
-            return false;
-        }
-    }
-    return !all.in.bad;
+    return read_many(m, 2, read_member, &member, out);
 }
 
 bool pk_etcd_read_alarms(struct pk_bytes m, struct pk_etcd_many *out)
 {
     struct pk_etcd_alarm alarm;
-    struct pk_bytes one;
-    *out = many_of(m, 2);
-    struct pk_etcd_many all = *out;
-    while (next_of(&all, &one)) {
-        if (!read_alarm(one, &alarm)) {
-            return false;
-        }
-    }
-    return !all.in.bad;
+    return read_many(m, 2, read_alarm, &alarm, out);
 }
 
 bool pk_etcd_read_token(struct pk_bytes m, struct pk_bytes *out)
 {
-    struct pk_pb_in in = pk_pb_read(m);
-    struct pk_pb_field f;
+    static const struct slot slots[] = {{2, TEXT, 0}};
     *out = pk_bytes(NULL, 0);
-    while (pk_pb_next(&in, &f)) {
-        *out = f.number == 2 ? f.bytes : *out;
-    }
-    return !in.bad;
+    return READ(m, slots, out);
 }

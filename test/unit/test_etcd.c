@@ -12,7 +12,7 @@ static void check_bytes(struct pk_pb_out *o, const char *bytes, size_t len)
     pk_pb_free(o);
 }
 
-#define CHECK_BYTES(o, text) check_bytes(o, text, sizeof text - 1)
+#define CHECK_BYTES(o, text) check_bytes(o, (text), sizeof(text) - 1)
 
 TEST(etcd__numbers_take_as_many_bytes_as_they_need)
 {
