@@ -71,6 +71,7 @@ struct pk_etcd_ear {
     struct pk_etcd_caller caller;
     struct pk_etcd_stream stream;
     uint64_t last_watch; /* number given */
+    uint64_t ended;      /* a lease that was reported: its claims need no asking */
     uint64_t idle_ms;    /* since when nobody needs the stream */
     uint64_t redial_ms;
     uint32_t failures;

@@ -221,7 +221,7 @@ static struct loss find_loss(struct pk_etcd *e, const struct pk_etcd_seen *seen,
             unwatch(ear, &c->ahead_watch);
             c->ahead[0] = '\0'; /* until it has stood again */
             pk_bridge_stir(e->bridge, c->lease, c->request);
-        } else if (c->own_watch == seen->id) {
+        } else if (c->own_watch == seen->id && c->lease != ear->ended) {
             loss.found = true;
             loss.lease = c->lease;
             loss.request = c->request;
@@ -243,6 +243,7 @@ static void report_lease(struct pk_etcd *e, uint64_t lease)
         end = early ? PK_END_CLOSED : end;
     }
     pthread_mutex_unlock(&e->ear.mutex);
+    e->ear.ended = lease;
     pk_bridge_lease_ended(e->bridge, lease, end);
 }
 

@@ -22,6 +22,7 @@ enum {
     GRPC_INVALID_ARGUMENT = 3,
     GRPC_DEADLINE_EXCEEDED = 4,
     GRPC_PERMISSION_DENIED = 7,
+    GRPC_RESOURCE_EXHAUSTED = 8,
     GRPC_UNIMPLEMENTED = 12,
     GRPC_UNAVAILABLE = 14,
     GRPC_UNAUTHENTICATED = 16,
@@ -131,6 +132,11 @@ static enum picket_status judge(const struct pk_etcd_caller *c, uint32_t place)
                        "%s: etcd does not let this user do that (%s): grant its role "
                        "reading and writing below the prefix",
                        shown, l->said);
+    case GRPC_RESOURCE_EXHAUSTED:
+        if (strstr(l->said, "too many requests") != NULL) {
+            return pk_fail(PICKET_UNREACHABLE, "%s: %s: %s", shown, where, l->said);
+        }
+        break;
     case GRPC_UNIMPLEMENTED:
         return pk_fail(PICKET_STORE,
                        "%s: %s does not know %s: etcd 3.4 or newer is needed", shown,
