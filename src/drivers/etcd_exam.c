@@ -70,11 +70,9 @@ enum picket_status pk_etcd_check(struct pk_etcd *e, uint64_t until_ms)
 
 /* ---- the doctor ---- */
 
-/* Each place of the URL. The first failure is kept for who finds none that answers. */
-static enum picket_status examine_places(struct pk_etcd *e, struct pk_findings *out,
-                                         uint64_t until_ms)
+/* Each place of the URL. False: none is of any help. */
+static bool examine_places(struct pk_etcd *e, struct pk_findings *out, uint64_t until_ms)
 {
-    enum picket_status worst = PICKET_UNREACHABLE;
     bool any = false;
     for (uint32_t i = 0; i < e->site.places.count; i++) {
         struct pk_etcd_state state;
@@ -83,9 +81,9 @@ static enum picket_status examine_places(struct pk_etcd *e, struct pk_findings *
         enum picket_status s =
             ask_state(&e->caller, i, end < until_ms ? end : until_ms, &state);
         if (s != PICKET_OK) {
-            worst = any ? worst : s;
-            pk_findings_add(out, PK_NOTE, "member-away", "%s does not answer: %s", where,
-                            picket_last_error());
+            const struct pk_etcd_line *l = &e->caller.line;
+            pk_findings_add(out, PK_NOTE, "member-away", "%s is no help: %s", where,
+                            l->code > 0 ? l->said : l->trouble);
             continue;
         }
         any = true;
@@ -93,11 +91,6 @@ static enum picket_status examine_places(struct pk_etcd *e, struct pk_findings *
                         "%s is etcd %.*s%s", where, (int)state.version.len,
                         state.version.data,
                         too_old(state.version) ? ": 3.4 or newer is needed" : "");
-        if (state.leader == 0) {
-            pk_findings_add(out, PK_NOTE, "no-leader",
-                            "%s sees no leader: no lock can be taken or kept through it",
-                            where);
-        }
         if (state.learner) {
             pk_findings_add(out, PK_NOTE, "learner",
                             "%s is a learner, which answers no questions about locks: "
@@ -113,7 +106,7 @@ static enum picket_status examine_places(struct pk_etcd *e, struct pk_findings *
                             where, state.db_bytes / 1048576, SPACE_MB);
         }
     }
-    return any ? PICKET_OK : worst;
+    return any;
 }
 
 static void judge_members(unsigned voters, unsigned learners, struct pk_findings *out)
@@ -211,7 +204,7 @@ static enum picket_status examine_ttl(struct pk_etcd *e, struct pk_findings *out
         s = pk_etcd_fail_garbled(&e->caller);
     }
     if (s != PICKET_OK) {
-        return s;
+        return s == PICKET_STORE ? PICKET_OK : s; /* an alarm has told why */
     }
     pk_findings_add(out, lease.ttl_s > 1 ? PK_NOTE : PK_FINE, "least-ttl",
                     "leases live for whole seconds, and for %" PRId64
@@ -248,7 +241,9 @@ static void examine_rights(struct pk_etcd *e, struct pk_findings *out, uint64_t 
 enum picket_status pk_etcd_examine(void *own, struct pk_findings *out, uint64_t until_ms)
 {
     struct pk_etcd *e = own;
-    enum picket_status s = examine_places(e, out, until_ms);
+    bool any = examine_places(e, out, until_ms);
+    e->checked = e->checked && any;
+    enum picket_status s = any ? PICKET_OK : pk_etcd_check(e, until_ms);
     if (s == PICKET_OK) {
         s = examine_members(e, out, until_ms);
     }

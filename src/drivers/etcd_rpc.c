@@ -265,6 +265,7 @@ enum picket_status pk_etcd_call(struct pk_etcd_caller *c, const char *method,
     enum picket_status s = PICKET_UNREACHABLE;
     uint32_t n = c->site->places.count;
     uint32_t first = c->at;
+    char why[PK_SENTENCE_MAX] = "";
     PK_ASSERT(n > 0);
     c->doubt = false;
     *reply = pk_bytes(NULL, 0);
@@ -280,6 +281,12 @@ enum picket_status pk_etcd_call(struct pk_etcd_caller *c, const char *method,
         if (s != PICKET_UNREACHABLE && s != PICKET_UNKNOWN) {
             return s;
         }
+        if (c->line.code > GRPC_OK) {
+            pk_sentence_save(why); /* says more than that others are away */
+        }
+    }
+    if (why[0] != '\0') {
+        pk_sentence_restore(why);
     }
     c->at = (first + 1) % n;
     return s == PICKET_UNREACHABLE && c->doubt ? PICKET_UNKNOWN : s;

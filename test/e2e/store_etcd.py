@@ -237,6 +237,7 @@ def dead_majority__is_one_clear_line(t):
         equal(done.returncode, 125)
         equal(done.stderr.count("\n"), 1)
         contains(done.stderr, e.url)
+        contains(done.stderr, "no leader: a majority")
 
 
 @test(timeout=120)
