@@ -91,6 +91,7 @@ static void forget_question(struct pk_redis_link *l)
     }
     l->pending = false;
     l->maybe = false;
+    l->repeated = false;
     l->status = PICKET_OK;
 }
 
@@ -495,7 +496,8 @@ enum picket_status pk_redis_ask(struct pk_redis_link *l, const struct pk_redis_w
     if (broke && !fresh && !(once && l->maybe) && pk_clock_ms() < until_ms) {
         bool maybe = l->maybe;
         pk_redis_put(l, w);
-        l->maybe = maybe;
+        l->maybe = maybe || l->maybe;
+        l->repeated = maybe;
         gather_one(l, until_ms);
     }
     *out = l->reply;
@@ -519,6 +521,26 @@ enum picket_status pk_redis_command(struct pk_redis_link *l,
         *out = NULL;
     }
     return s;
+}
+
+/* ---- messages ---- */
+
+bool pk_redis_listen(struct pk_redis_link *l)
+{
+    forget_question(l);
+    if (l->fd >= 0) {
+        receive_more(l);
+    }
+    return l->fd >= 0;
+}
+
+redisReply *pk_redis_heard(struct pk_redis_link *l)
+{
+    void *reply = NULL;
+    if (l->fd >= 0 && redisReaderGetReply(l->reader, &reply) != REDIS_OK) {
+        pk_redis_hang_up(l);
+    }
+    return reply;
 }
 
 /* ---- scripts ---- */

@@ -56,8 +56,9 @@ struct pk_redis_link {
     /* The question. */
     char *question;
     size_t question_len;
-    bool pending; /* it has no answer yet */
-    bool maybe;   /* it may have reached the server */
+    bool pending;  /* it has no answer yet */
+    bool maybe;    /* it may have reached the server */
+    bool repeated; /* and that over an earlier connection: done before, perhaps */
     /* Its answer, or why there is none: UNREACHABLE, DENIED, STORE with a sentence. */
     redisReply *reply;
     enum picket_status status;
@@ -96,6 +97,12 @@ enum picket_status pk_redis_run(struct pk_redis_link *l, struct pk_redis_words *
 /* Whether the answer says so; then makes the call one with the whole script. */
 bool pk_redis_forgot(const struct pk_redis_link *l, struct pk_redis_words *w,
                      const redisReply *reply);
+
+/* For a connection that is subscribed to something: takes in what has come. False: it
+ * broke. */
+bool pk_redis_listen(struct pk_redis_link *l);
+/* And the next message, to be freed; NULL: there is none yet. */
+redisReply *pk_redis_heard(struct pk_redis_link *l);
 
 /* The text of an error reply, as a status with a sentence. */
 enum picket_status pk_redis_refused(const char *where, const char *text);
