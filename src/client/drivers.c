@@ -8,6 +8,7 @@ const struct pk_driver *pk_driver_at(size_t i)
         &pk_remote_driver,
 #ifdef PICKET_WITH_REDIS
         &pk_redis_driver,
+        &pk_redlock_driver,
 #endif
     };
     return i < sizeof drivers / sizeof drivers[0] ? drivers[i] : NULL;

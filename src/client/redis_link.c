@@ -45,8 +45,8 @@ void pk_redis_add_text(struct pk_redis_words *w, const char *word)
 
 void pk_redis_add_number(struct pk_redis_words *w, uint64_t number)
 {
-    PK_ASSERT(w->count < PK_REDIS_WORDS_MAX);
-    char *text = w->numbers[w->count];
+    PK_ASSERT(w->n_numbers < PK_REDIS_NUMBERS_MAX);
+    char *text = w->numbers[w->n_numbers++];
     (void)snprintf(text, sizeof w->numbers[0], "%" PRIu64, number);
     pk_redis_add_text(w, text);
 }
@@ -548,6 +548,7 @@ redisReply *pk_redis_heard(struct pk_redis_link *l)
 void pk_redis_call(const struct pk_redis_link *l, struct pk_redis_words *w)
 {
     w->count = 0;
+    w->n_numbers = 0;
     pk_redis_add_text(w, l->digest[0] != '\0' ? "EVALSHA" : "EVAL");
     pk_redis_add_text(w, l->digest[0] != '\0' ? l->digest : l->script);
 }

@@ -18,7 +18,8 @@
 
 enum {
     PK_REDIS_PORT = 6379,
-    PK_REDIS_WORDS_MAX = 16,
+    PK_REDIS_WORDS_MAX = 256,
+    PK_REDIS_NUMBERS_MAX = 8,
     PK_REDIS_WHERE_MAX = 512,
     PK_REDIS_DIGEST = 40,
 };
@@ -27,8 +28,8 @@ enum {
 struct pk_redis_words {
     const char *data[PK_REDIS_WORDS_MAX];
     size_t len[PK_REDIS_WORDS_MAX];
-    int count;
-    char numbers[PK_REDIS_WORDS_MAX][24];
+    int count, n_numbers;
+    char numbers[PK_REDIS_NUMBERS_MAX][24];
 };
 
 void pk_redis_add(struct pk_redis_words *w, struct pk_bytes word);
