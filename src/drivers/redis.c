@@ -266,6 +266,7 @@ static enum picket_status stand(void *own, struct pk_stake *k, bool wait,
     pk_redis_add_text(&w, k->name);
     pk_redis_add_text(&w, wait ? "1" : "0");
     pk_redis_add(&w, k->card);
+    pk_redis_add_number(&w, k->lock_delay_ms);
     s = ask(r, &w, until_ms, &reply);
     if (s != PICKET_OK) {
         return s;
@@ -365,6 +366,10 @@ static void see_rows(const redisReply *reply, struct pk_scan *scan)
     for (size_t i = 2; i < reply->elements; i++) {
         const redisReply *row = reply->element[i];
         int64_t left = number_at(row, 4);
+        if (pk_bytes_equal(word_at(row, 3), pk_text("closed"))) {
+            pk_bridge_see_closed(scan, (uint64_t)left);
+            continue;
+        }
         struct pk_sight seen = {.name = word_at(row, 0),
                                 .held = number_at(row, 1) == 1,
                                 .token = (uint64_t)number_at(row, 2),
@@ -501,6 +506,7 @@ const struct pk_driver pk_redis_driver = {
                        "asynchronous replication: a promoted replica may not know "
                        "the lock, so that two hold it and the counter goes back",
                    .election = 1,
+                   .lock_delay = 1,
                    .extend = 1,
                    .by_id = 1,
                    .reasons = 1,

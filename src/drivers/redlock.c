@@ -71,7 +71,8 @@ static void remember(struct redlock *r, struct pk_stake *k)
     h->name = strdup(k->name);
     h->card = strndup(k->card.data, k->card.len);
     PK_ASSERT(h->name != NULL && h->card != NULL);
-    h->pair = (struct pk_redlock_pair){h->name, pk_bytes(h->card, k->card.len)};
+    h->pair = (struct pk_redlock_pair){h->name, pk_bytes(h->card, k->card.len),
+                                       k->lock_delay_ms};
     r->holds = h;
     k->own = h;
 }
@@ -131,7 +132,7 @@ static enum picket_status attempt(struct redlock *r, struct pk_stake *k,
                                   uint64_t until_ms, bool *split)
 {
     struct pk_nodes *n = &r->nodes;
-    const struct pk_redlock_pair pair = {k->name, k->card};
+    const struct pk_redlock_pair pair = {k->name, k->card, k->lock_delay_ms};
     struct pk_redlock_question q = {.verb = "take",
                                     .ttl_ms = r->nodes.ttl_ms,
                                     .pairs = &pair,
@@ -194,7 +195,7 @@ static enum picket_status stand(void *own, struct pk_stake *k, bool wait,
 static enum picket_status leave(void *own, struct pk_stake *k, uint64_t until_ms)
 {
     struct redlock *r = own;
-    const struct pk_redlock_pair pair = {k->name, k->card};
+    const struct pk_redlock_pair pair = {k->name, k->card, k->lock_delay_ms};
     uint32_t ours = 0;
     uint32_t answered = drop(r, &pair, until_ms, &ours);
     if (pk_nodes_count(answered) < r->nodes.majority) {
@@ -463,6 +464,7 @@ const struct pk_driver pk_redlock_driver = {
                    .clock = "rates within 1 %, and no server's wall clock set forward",
                    .failover = "a node that comes back without its keys votes again: two "
                                "may hold the lock",
+                   .lock_delay = 1,
                    .extend = 1},
     .open = open_redlock,
     PK_BRIDGE_DRIVER,

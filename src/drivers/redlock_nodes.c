@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "drivers/redlock_nodes.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,29 +96,35 @@ uint64_t pk_nodes_limit(const struct pk_nodes *n, uint64_t until_ms)
     return limit < until_ms ? limit : until_ms;
 }
 
-/* A key for each pair, in `keys`, which the words borrow from. */
-typedef char redlock_key[PK_REDIS_PREFIX_MAX + PK_NAME_MAX + 1];
+/* What the words about a pair borrow from. */
+struct key {
+    char text[PK_REDIS_PREFIX_MAX + PK_NAME_MAX + 1];
+    char ttl[24];
+};
 
-static redlock_key *make_keys(const struct pk_nodes *n,
-                              const struct pk_redlock_question *q)
+static struct key *make_keys(const struct pk_nodes *n,
+                             const struct pk_redlock_question *q)
 {
-    redlock_key *keys = pk_door_resize(NULL, (q->n_pairs + 1) * sizeof *keys);
+    struct key *keys = pk_door_resize(NULL, (q->n_pairs + 1) * sizeof *keys);
     for (uint32_t i = 0; i < q->n_pairs; i++) {
-        (void)snprintf(keys[i], sizeof keys[i], "%s%s", n->prefix, q->pairs[i].name);
+        const struct pk_redlock_pair *p = &q->pairs[i];
+        (void)snprintf(keys[i].text, sizeof keys[i].text, "%s%s", n->prefix, p->name);
+        (void)snprintf(keys[i].ttl, sizeof keys[i].ttl, "%" PRIu64,
+                       q->ttl_ms + p->lock_delay_ms);
     }
     return keys;
 }
 
 static void make_call(const struct pk_redis_link *l, const struct pk_redlock_question *q,
-                      redlock_key *keys, struct pk_redis_words *w)
+                      struct key *keys, struct pk_redis_words *w)
 {
     pk_redis_call(l, w);
     pk_redis_add_text(w, "0");
     pk_redis_add_text(w, q->verb);
-    pk_redis_add_number(w, q->ttl_ms);
     for (uint32_t i = 0; i < q->n_pairs; i++) {
-        pk_redis_add_text(w, keys[i]);
+        pk_redis_add_text(w, keys[i].text);
         pk_redis_add(w, q->pairs[i].card);
+        pk_redis_add_text(w, keys[i].ttl);
     }
 }
 
@@ -135,7 +142,7 @@ static bool answered(const struct pk_redis_link *l)
 
 /* Puts the question to those in `mask`; the links that have it, and their number. */
 static size_t put_all(struct pk_nodes *n, const struct pk_redlock_question *q,
-                      redlock_key *keys, struct pk_redis_link **asked)
+                      struct key *keys, struct pk_redis_link **asked)
 {
     size_t count = 0;
     struct pk_redis_words w;
@@ -161,7 +168,7 @@ uint32_t pk_nodes_ask(struct pk_nodes *n, const struct pk_redlock_question *q,
     for (uint32_t i = 0; i < n->count; i++) {
         fresh[i] = n->links[i].fd < 0;
     }
-    redlock_key *keys = make_keys(n, q);
+    struct key *keys = make_keys(n, q);
     pk_redis_gather(asked, put_all(n, q, keys, asked), until_ms);
     for (uint32_t i = 0; i < n->count; i++) {
         struct pk_redis_link *l = &n->links[i];

@@ -26,13 +26,14 @@ struct pk_nodes {
 struct pk_redlock_pair {
     const char *name;
     struct pk_bytes card;
+    uint64_t lock_delay_ms; /* that its keys outlive the lease */
 };
 
-enum { PK_REDLOCK_PAIRS_MAX = 100 };
+enum { PK_REDLOCK_PAIRS_MAX = 80 };
 
 struct pk_redlock_question {
     const char *verb; /* of redlock.lua */
-    uint64_t ttl_ms;
+    uint64_t ttl_ms;  /* of the lease, for those that want one */
     const struct pk_redlock_pair *pairs;
     uint32_t n_pairs;
     uint32_t mask; /* of the nodes that are asked */

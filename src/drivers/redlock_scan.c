@@ -54,7 +54,7 @@ static void see_holder(const struct pk_nodes *n, const char *name, struct pk_sca
 static enum picket_status scan_one(struct pk_nodes *n, const char *name,
                                    struct pk_scan *scan, uint64_t until_ms)
 {
-    const struct pk_redlock_pair pair = {name, pk_bytes("", 0)};
+    const struct pk_redlock_pair pair = {.name = name};
     struct pk_redlock_question q = {
         .verb = "see", .pairs = &pair, .n_pairs = 1, .mask = pk_nodes_all(n)};
     uint32_t answered = pk_nodes_ask(n, &q, pk_nodes_limit(n, until_ms));

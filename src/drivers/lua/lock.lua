@@ -1,24 +1,30 @@
 -- SPDX-License-Identifier: MIT
 -- Locks in one Redis: everything that has to be one step. With a prefix P (picket:)
 --     PNAME                    who holds the lock, as picket:LEASE:REQUEST; lives as long
---                              as the lease. A plain key, made as SET NX PX would make it:
---                              other clients of that idiom keep us out, and we them
+--                              as the lease, and longer by the lock-delay: then nobody
+--                              holds it, but it is closed. A plain key, made as SET NX PX
+--                              would make it: other clients of that idiom keep us out,
+--                              and we them
 --     picket-token:PNAME       the lock's counter, raised with each grant; never expires
 --     picket-queue:PNAME       who waits, in order; a waiter whose lease is gone is passed
 --                              over, so that the dead block nobody (P9)
 --     picket-lease:LEASE:P     the lease, with its TTL: ttl, inbox (a channel), and of each
---                              claim n:REQUEST its lock, c: its card, t: its token if it
---                              was granted, e: who broke it and why
+--                              claim n:REQUEST its lock, c: its card, d: its lock-delay,
+--                              t: its token if it was granted, e: who broke it and why
 --     picket-names:P           the locks that may be in use, for listing
 -- ARGV[1] is what to do, ARGV[2] is P. Whatever can fail comes before the first write.
 local verb, prefix = ARGV[1], ARGV[2]
 local names = 'picket-names:' .. prefix
+local closed = 'picket:closed'
 
 local function hold_of(name) return prefix .. name end
 local function counter_of(name) return 'picket-token:' .. prefix .. name end
 local function queue_of(name) return 'picket-queue:' .. prefix .. name end
 local function lease_of(id) return 'picket-lease:' .. id .. ':' .. prefix end
 local function claim_of(id, request) return 'picket:' .. id .. ':' .. request end
+local function field_of(id, letter, request)
+    return redis.call('HGET', lease_of(id), letter .. ':' .. request)
+end
 local function split(claim) return claim:match('^picket:(%d+):(%d+)$') end
 
 -- What the lock's key says; false: it is free. A key of another kind is somebody's, too.
@@ -61,6 +67,11 @@ local function pass_on(name)
     end
 end
 
+local function forget(id, request)
+    redis.call('HDEL', lease_of(id), 'n:' .. request, 'c:' .. request, 'd:' .. request,
+        't:' .. request, 'e:' .. request)
+end
+
 local function take_away(id, request, name)
     local mine = claim_of(id, request)
     local there = false
@@ -71,21 +82,20 @@ local function take_away(id, request, name)
     if redis.call('ZREM', queue_of(name), mine) == 1 then
         there = true
     end
-    redis.call('HDEL', lease_of(id), 'n:' .. request, 'c:' .. request, 't:' .. request,
-        'e:' .. request)
+    forget(id, request)
     if there and not holder_of(name) then
         pass_on(name)
     end
     return there
 end
 
-local function grant(id, request, name, card, left)
+local function grant(id, request, name, card, delay, left)
     redis.call('INCR', counter_of(name))
     local token = redis.call('GET', counter_of(name))
-    redis.call('SET', hold_of(name), claim_of(id, request), 'PX', left)
+    redis.call('SET', hold_of(name), claim_of(id, request), 'PX', left + delay)
     redis.call('ZREM', queue_of(name), claim_of(id, request))
     redis.call('HSET', lease_of(id), 'n:' .. request, name, 'c:' .. request, card,
-        't:' .. request, token)
+        'd:' .. request, delay, 't:' .. request, token)
     redis.call('ZADD', names, 0, name)
     return {'held', token}
 end
@@ -108,19 +118,25 @@ local function wait(id, request, name, card)
     return {'waiting', redis.call('PTTL', lease_of(before))}
 end
 
--- The claims on a lock: name, 1 if it holds, token, order, ms left, card.
+-- The claims on a lock: name, 1 if it holds, token, order, ms left, card. A key that has
+-- outlived its lease is told as order 'closed'.
 local function see(name, rows)
     local holder = holder_of(name)
     if holder then
         local id, request = split(holder)
-        local card = id and redis.call('HGET', lease_of(id), 'c:' .. request)
-        local token = id and redis.call('HGET', lease_of(id), 't:' .. request)
-        rows[#rows + 1] = {name, '1', token or '0', '0',
-            tostring(redis.call('PTTL', hold_of(name))), card or holder}
+        local card = id and field_of(id, 'c', request)
+        local left = redis.call('PTTL', hold_of(name))
+        if id and not card or holder == closed then
+            rows[#rows + 1] = {name, '0', '0', 'closed', tostring(left), ''}
+        else
+            left = left - (id and field_of(id, 'd', request) or 0)
+            rows[#rows + 1] = {name, '1', id and field_of(id, 't', request) or '0', '0',
+                tostring(left), card or holder}
+        end
     end
     for place, claim in ipairs(redis.call('ZRANGE', queue_of(name), 0, -1)) do
         local id, request = split(claim)
-        local card = redis.call('HGET', lease_of(id), 'c:' .. request)
+        local card = field_of(id, 'c', request)
         if card then
             rows[#rows + 1] = {name, '0', '0', tostring(place),
                 tostring(redis.call('PTTL', lease_of(id))), card}
@@ -150,12 +166,12 @@ function verbs.renew(id, ttl)
     for _, field in ipairs(redis.call('HKEYS', lease)) do
         local request = field:match('^t:(%d+)$')
         if request then
-            local name = redis.call('HGET', lease, 'n:' .. request)
+            local name = field_of(id, 'n', request)
             if holder_of(name) == claim_of(id, request) then
-                redis.call('PEXPIRE', hold_of(name), ttl)
+                redis.call('PEXPIRE', hold_of(name), ttl + field_of(id, 'd', request))
             else
                 answer[#answer + 1] = request
-                answer[#answer + 1] = redis.call('HGET', lease, 'e:' .. request) or ''
+                answer[#answer + 1] = field_of(id, 'e', request) or ''
             end
         end
     end
@@ -164,8 +180,7 @@ end
 
 -- A hold that is gone, once its owner has heard of it.
 function verbs.forget(id, request)
-    redis.call('HDEL', lease_of(id), 'n:' .. request, 'c:' .. request, 't:' .. request,
-        'e:' .. request)
+    forget(id, request)
     return {'ok'}
 end
 
@@ -191,20 +206,20 @@ function verbs.look(id)
 end
 
 -- A grant counts only while the lease lives, and ends with it.
-function verbs.stand(id, request, name, waits, card)
+function verbs.stand(id, request, name, waits, card, delay)
     local left = redis.call('PTTL', lease_of(id))
     local mine = claim_of(id, request)
     if left <= 0 then
         return {'lost'}
     end
     local holder = holder_of(name)
-    local token = redis.call('HGET', lease_of(id), 't:' .. request)
+    local token = field_of(id, 't', request)
     if token then -- a hold that is gone does not come back
         return holder == mine and {'held', token} or {'none'}
     end
     local first = first_of(name)
     if not holder and (not first or first == mine) then
-        return grant(id, request, name, card, left)
+        return grant(id, request, name, card, delay, left)
     end
     if waits == '0' then
         take_away(id, request, name)
@@ -227,7 +242,7 @@ function verbs.release(id, name, token)
         return {'lost'}
     end
     local holder, request = split(holder_of(name) or '')
-    if holder ~= id or redis.call('HGET', lease_of(id), 't:' .. request) ~= token then
+    if holder ~= id or field_of(id, 't', request) ~= token then
         return {'notheld'}
     end
     tell(id, 'released ' .. id .. ' ' .. request)
@@ -245,10 +260,14 @@ end
 
 verbs['break'] = function(name, token, why)
     local id, request = split(holder_of(name) or '')
-    if not id or redis.call('HGET', lease_of(id), 't:' .. request) ~= token then
+    if not id or field_of(id, 't', request) ~= token then
         return {'notheld'}
     end
+    local delay = field_of(id, 'd', request)
     redis.call('DEL', hold_of(name))
+    if delay ~= '0' then
+        redis.call('SET', hold_of(name), closed, 'PX', delay)
+    end
     redis.call('HSET', lease_of(id), 'e:' .. request, why)
     tell(id, 'broken ' .. id .. ' ' .. request .. ' ' .. why)
     pass_on(name)

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- One node of a Redlock: a lock is a key whose value is its owner's card, made as SET NX
--- PX would make it. ARGV[1] is what to do, ARGV[2] a TTL in ms, then keys and values in
--- turn. The answer has a word for each of them.
-local verb, ttl = ARGV[1], ARGV[2]
+-- PX would make it. ARGV[1] is what to do; then come keys, values and TTLs in turn. The
+-- answer has a word for each of them.
+local verb = ARGV[1]
 
 local function value_of(key)
     local found = redis.pcall('GET', key)
@@ -12,7 +12,7 @@ end
 local verbs = {}
 
 -- "ours", or who has it.
-function verbs.take(key, value)
+function verbs.take(key, value, ttl)
     local found = value_of(key)
     if found and found ~= value then
         return found
@@ -21,7 +21,7 @@ function verbs.take(key, value)
     return 'ours'
 end
 
-function verbs.keep(key, value)
+function verbs.keep(key, value, ttl)
     local found = value_of(key)
     if found == value then
         redis.call('PEXPIRE', key, ttl)
@@ -40,7 +40,7 @@ function verbs.see(key)
 end
 
 local answer = {}
-for i = 3, #ARGV, 2 do
-    answer[#answer + 1] = verbs[verb](ARGV[i], ARGV[i + 1])
+for i = 2, #ARGV, 3 do
+    answer[#answer + 1] = verbs[verb](ARGV[i], ARGV[i + 1], ARGV[i + 2])
 end
 return answer
