@@ -153,9 +153,10 @@ static enum picket_status attempt(struct redlock *r, struct pk_stake *k,
     }
     bool few = pk_nodes_count(answered) < n->majority;
     enum picket_status s = few ? pk_nodes_fail(n, answered, false) : PICKET_OK;
+    uint32_t taken = ours | pk_nodes_maybe(n, answered);
     pk_sentence_save(why);
     uint32_t dropped = drop(r, &pair, until_ms, &ours);
-    if (s == PICKET_UNREACHABLE && dropped != pk_nodes_all(n)) {
+    if (s == PICKET_UNREACHABLE && (taken & ~dropped) != 0) {
         s = PICKET_UNKNOWN; /* its key may be where nobody answers */
     }
     pk_sentence_restore(why);

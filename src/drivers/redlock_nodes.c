@@ -212,6 +212,17 @@ uint32_t pk_nodes_saying(const struct pk_nodes *n, uint32_t mask, uint32_t pair,
 
 /* ---- failing ---- */
 
+uint32_t pk_nodes_maybe(const struct pk_nodes *n, uint32_t mask)
+{
+    uint32_t maybe = 0;
+    for (uint32_t i = 0; i < n->count; i++) {
+        if ((mask >> i & 1) == 0 && n->links[i].maybe && n->links[i].reply == NULL) {
+            maybe |= UINT32_C(1) << i;
+        }
+    }
+    return maybe;
+}
+
 enum picket_status pk_nodes_fail(const struct pk_nodes *n, uint32_t mask, bool maybe)
 {
     enum picket_status s = PICKET_UNREACHABLE;

@@ -59,6 +59,9 @@ struct pk_bytes pk_nodes_word(const struct pk_nodes *n, uint32_t i, uint32_t pai
 uint32_t pk_nodes_saying(const struct pk_nodes *n, uint32_t answered, uint32_t pair,
                          const char *word);
 
+/* The mask of those that have not answered, but may have done what was asked. */
+uint32_t pk_nodes_maybe(const struct pk_nodes *n, uint32_t answered);
+
 /* Too few have answered. `maybe`: what was asked may have been done. */
 enum picket_status pk_nodes_fail(const struct pk_nodes *n, uint32_t answered, bool maybe);
 
