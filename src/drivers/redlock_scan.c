@@ -7,6 +7,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "drivers/bridge.h"
+#include "drivers/card.h"
 #include "drivers/redlock_nodes.h"
 
 enum { PAGE = 500 };
@@ -29,6 +30,16 @@ static uint64_t left_on(const struct pk_nodes *n, uint32_t node)
     return left > 0 ? (uint64_t)left : 0;
 }
 
+/* Keys outlive their lease by the lock-delay, but no lease its TTL. */
+static uint64_t no_more_than_ttl(struct pk_bytes card, uint64_t left_ms)
+{
+    struct pk_card read;
+    char *room = pk_door_resize(NULL, (size_t)card.len + 1);
+    bool ours = pk_card_read(card, room, &read);
+    (void)pk_door_resize(room, 0);
+    return ours && read.ttl_ms < left_ms ? read.ttl_ms : left_ms;
+}
+
 /* The card that a majority has is the holder's. */
 static void see_holder(const struct pk_nodes *n, const char *name, struct pk_scan *scan)
 {
@@ -45,6 +56,7 @@ static void see_holder(const struct pk_nodes *n, const char *name, struct pk_sca
             }
         }
         if (same >= n->majority) {
+            seen.left_ms = no_more_than_ttl(card, seen.left_ms);
             pk_bridge_see(scan, &seen);
             return;
         }

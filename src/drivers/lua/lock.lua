@@ -83,7 +83,7 @@ local function take_away(id, request, name)
         there = true
     end
     forget(id, request)
-    if there and not holder_of(name) then
+    if not holder_of(name) then
         pass_on(name)
     end
     return there
@@ -180,7 +180,10 @@ end
 
 -- A hold that is gone, once its owner has heard of it.
 function verbs.forget(id, request)
-    forget(id, request)
+    local name = field_of(id, 'n', request)
+    if name then
+        take_away(id, request, name)
+    end
     return {'ok'}
 end
 
