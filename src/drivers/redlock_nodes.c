@@ -135,7 +135,7 @@ static bool again(const struct pk_redis_link *l, bool fresh, struct pk_redis_wor
     return (l->status == PICKET_UNREACHABLE && !fresh) || pk_redis_forgot(l, w, l->reply);
 }
 
-static bool answered(const struct pk_redis_link *l)
+static bool has_answered(const struct pk_redis_link *l)
 {
     return l->reply != NULL && l->reply->type == REDIS_REPLY_ARRAY;
 }
@@ -161,7 +161,7 @@ uint32_t pk_nodes_ask(struct pk_nodes *n, const struct pk_redlock_question *q,
 {
     struct pk_redis_link *asked[PK_PLACES_MAX];
     struct pk_redis_words w;
-    bool fresh[PK_PLACES_MAX];
+    bool fresh[PK_PLACES_MAX] = {false};
     uint32_t mask = 0;
     size_t count = 0;
     PK_ASSERT(q->n_pairs <= PK_REDLOCK_PAIRS_MAX);
@@ -175,14 +175,16 @@ uint32_t pk_nodes_ask(struct pk_nodes *n, const struct pk_redlock_question *q,
         make_call(l, q, keys, &w);
         if ((q->mask >> i & 1) != 0 && pk_clock_ms() < until_ms &&
             again(l, fresh[i], &w)) {
+            bool maybe = l->maybe;
             pk_redis_put(l, &w);
+            l->maybe = l->maybe || maybe;
             asked[count++] = l;
         }
     }
     pk_redis_gather(asked, count, until_ms);
     (void)pk_door_resize(keys, 0);
     for (uint32_t i = 0; i < n->count; i++) {
-        if ((q->mask >> i & 1) != 0 && answered(&n->links[i])) {
+        if ((q->mask >> i & 1) != 0 && has_answered(&n->links[i])) {
             mask |= UINT32_C(1) << i;
         }
     }
@@ -197,12 +199,12 @@ struct pk_bytes pk_nodes_word(const struct pk_nodes *n, uint32_t i, uint32_t pai
                                        : pk_bytes("", 0);
 }
 
-uint32_t pk_nodes_saying(const struct pk_nodes *n, uint32_t mask, uint32_t pair,
+uint32_t pk_nodes_saying(const struct pk_nodes *n, uint32_t answered, uint32_t pair,
                          const char *word)
 {
     uint32_t saying = 0;
     for (uint32_t i = 0; i < n->count; i++) {
-        bool asked = (mask >> i & 1) != 0;
+        bool asked = (answered >> i & 1) != 0;
         if (asked && pk_bytes_equal(pk_nodes_word(n, i, pair), pk_text(word))) {
             saying |= UINT32_C(1) << i;
         }
@@ -212,36 +214,36 @@ uint32_t pk_nodes_saying(const struct pk_nodes *n, uint32_t mask, uint32_t pair,
 
 /* ---- failing ---- */
 
-uint32_t pk_nodes_maybe(const struct pk_nodes *n, uint32_t mask)
+uint32_t pk_nodes_maybe(const struct pk_nodes *n, uint32_t answered)
 {
     uint32_t maybe = 0;
     for (uint32_t i = 0; i < n->count; i++) {
-        if ((mask >> i & 1) == 0 && n->links[i].maybe && n->links[i].reply == NULL) {
+        if ((answered >> i & 1) == 0 && n->links[i].maybe && n->links[i].reply == NULL) {
             maybe |= UINT32_C(1) << i;
         }
     }
     return maybe;
 }
 
-enum picket_status pk_nodes_fail(const struct pk_nodes *n, uint32_t mask, bool maybe)
+enum picket_status pk_nodes_fail(const struct pk_nodes *n, uint32_t answered, bool maybe)
 {
     enum picket_status s = PICKET_UNREACHABLE;
     const struct pk_redis_link *silent = NULL;
     /* What one of them says of us, like a wrong password, is more than silence. */
     for (uint32_t i = 0; i < n->count; i++) {
         const struct pk_redis_link *l = &n->links[i];
-        if ((mask >> i & 1) == 0 && l->reply != NULL &&
+        if ((answered >> i & 1) == 0 && l->reply != NULL &&
             l->reply->type == REDIS_REPLY_ERROR) {
             return pk_redis_refused(l->where, l->reply->str);
         }
-        if ((mask >> i & 1) == 0 && (silent == NULL || s == PICKET_UNREACHABLE)) {
+        if ((answered >> i & 1) == 0 && (silent == NULL || s == PICKET_UNREACHABLE)) {
             silent = l;
             s = l->status != PICKET_OK ? l->status : s;
         }
     }
     s = s == PICKET_UNREACHABLE && maybe ? PICKET_UNKNOWN : s;
     return pk_fail(s, "%u of %u nodes of %s answer, and %u are needed: %s",
-                   pk_nodes_count(mask), n->count, n->where, n->majority,
+                   pk_nodes_count(answered), n->count, n->where, n->majority,
                    silent != NULL && silent->why[0] != '\0' ? silent->why
                                                             : "the others are silent");
 }
