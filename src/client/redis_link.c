@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +15,10 @@
 #include "core/door.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/socket.h"
 
 enum {
     READ_BYTES = 16 * 1024,
-    USER_TIMEOUT_MS =
-        3000,             /* for what was sent to be acknowledged by the peer's kernel */
-    KEEPALIVE_IDLE_S = 5, /* a peer that lost power is noticed about 8 s later */
-    KEEPALIVE_INTERVAL_S = 1,
-    KEEPALIVE_PROBES = 3,
     NODES_MAX = PK_PLACES_MAX,
     OLDEST = 5, /* before, what a script does was not replicated as it was done */
 };
@@ -119,26 +113,6 @@ static void give_up_away(struct pk_redis_link *l, const char *why)
     give_up(l, PICKET_UNREACHABLE, text);
 }
 
-/* Small requests leave at once; a dead peer is noticed by the kernel, too. Failing to set
- * one of these costs time after a fault, nothing else. */
-static void tune(int fd)
-{
-    static const struct {
-        int level, option, value;
-    } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, USER_TIMEOUT_MS},
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
-        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        (void)setsockopt(fd, options[i].level, options[i].option, &options[i].value,
-                         sizeof options[i].value);
-    }
-}
-
 static bool begin_to_connect(struct pk_redis_link *l, const struct sockaddr *to,
                              socklen_t len)
 {
@@ -147,7 +121,7 @@ static bool begin_to_connect(struct pk_redis_link *l, const struct sockaddr *to,
         return false;
     }
     if (to->sa_family != AF_UNIX) {
-        tune(l->fd);
+        pk_socket_tune(l->fd);
     }
     if (connect(l->fd, to, len) == 0 || errno == EINPROGRESS) {
         l->stage = PK_REDIS_DIALLING;
