@@ -624,8 +624,12 @@ const char *pk_redis_unfit(const char *info)
     if (strtoul(version.data, NULL, 10) < OLDEST) {
         return "is too old; Redis 5 or newer is needed";
     }
-    if (pk_bytes_equal(pk_redis_info(info, "redis_mode"), pk_text("cluster"))) {
+    struct pk_bytes mode = pk_redis_info(info, "redis_mode");
+    if (pk_bytes_equal(mode, pk_text("cluster"))) {
         return "is a node of a Redis Cluster; name a single server";
+    }
+    if (pk_bytes_equal(mode, pk_text("sentinel"))) {
+        return "is a Sentinel, which keeps no keys; name the master";
     }
     return NULL;
 }

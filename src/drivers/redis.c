@@ -39,6 +39,7 @@ struct redis {
     struct pk_redis_link link;
     struct pk_redis_inbox inbox;
     struct pk_store *bridge;
+    uint64_t lease;        /* that this client has opened last */
     uint64_t unsure_break; /* a break whose answer never came */
 };
 
@@ -134,6 +135,7 @@ static enum picket_status lease_open(void *own, struct pk_tenancy *t, uint64_t u
     pk_redis_add_number(&w, t->id);
     pk_redis_add_number(&w, t->ttl_ms);
     pk_redis_add_text(&w, r->inbox.channel);
+    r->lease = t->id;
     return simply(r, &w, until_ms);
 }
 
@@ -165,7 +167,9 @@ static void tell_gone(struct redis *r, uint64_t lease, const redisReply *answer,
         } else {
             pk_bridge_ended(r->bridge, lease, request, PK_END_FORGOTTEN, "", "");
         }
-        forget_hold(r, lease, request, until_ms);
+        if (lease == r->lease) { /* another's owner has not heard of it yet */
+            forget_hold(r, lease, request, until_ms);
+        }
     }
 }
 

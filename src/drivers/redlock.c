@@ -273,6 +273,24 @@ static void assert_again(struct redlock *r, const struct pk_redlock_pair *pairs,
     }
 }
 
+/* Tells that they are lost, and takes back what a minority may have of them. */
+static void lose(struct redlock *r, struct hold *const *lost, uint32_t count,
+                 uint64_t until_ms)
+{
+    struct pk_redlock_pair pairs[PK_REDLOCK_PAIRS_MAX];
+    struct pk_redlock_question q = {.verb = "drop",
+                                    .pairs = pairs,
+                                    .n_pairs = count,
+                                    .mask = pk_nodes_all(&r->nodes)};
+    for (uint32_t i = 0; i < count; i++) {
+        pairs[i] = lost[i]->pair;
+        pk_bridge_ended(r->bridge, r->lease, lost[i]->request, PK_END_FORGOTTEN, "", "");
+    }
+    if (count > 0) {
+        (void)pk_nodes_ask(&r->nodes, &q, pk_nodes_limit(&r->nodes, until_ms));
+    }
+}
+
 /* Renews a page. A hold is kept if a majority still had it. It is lost if that can't be,
  * whatever the silent nodes say; in between nobody knows. */
 static enum picket_status renew_page(struct redlock *r, struct hold **holds,
@@ -281,6 +299,9 @@ static enum picket_status renew_page(struct redlock *r, struct hold **holds,
 {
     struct pk_nodes *n = &r->nodes;
     uint32_t missing[PK_REDLOCK_PAIRS_MAX] = {0};
+    struct hold *lost[PK_REDLOCK_PAIRS_MAX];
+    uint32_t n_lost = 0;
+    bool doubtful = false;
     struct pk_redlock_question q = {.verb = "keep",
                                     .ttl_ms = r->nodes.ttl_ms,
                                     .pairs = pairs,
@@ -293,14 +314,15 @@ static enum picket_status renew_page(struct redlock *r, struct hold **holds,
         if (ours >= n->majority) {
             missing[i] = pk_nodes_saying(n, answered, i, "missing");
         } else if (ours + silent < n->majority) {
-            pk_bridge_ended(r->bridge, r->lease, holds[i]->request, PK_END_FORGOTTEN, "",
-                            "");
+            lost[n_lost++] = holds[i];
         } else {
-            return pk_nodes_fail(n, answered, true);
+            doubtful = true;
         }
     }
+    enum picket_status s = doubtful ? pk_nodes_fail(n, answered, true) : PICKET_OK;
+    lose(r, lost, n_lost, until_ms);
     assert_again(r, pairs, missing, count, until_ms);
-    return PICKET_OK;
+    return s;
 }
 
 static enum picket_status lease_renew(void *own, uint64_t lease, uint64_t *ttl_ms,

@@ -7,6 +7,7 @@ import http.server
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 
@@ -108,6 +109,11 @@ def holds(t):
     return rows[0] if rows else None
 
 
+def listens(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
 def refused(t, url, code, *parts):
     """A lock can't be had there, and one line says why."""
     done = t.picket("run", "-w", "1s", "db", "--on", url, "--", "true")
@@ -170,6 +176,16 @@ def redis__a_key_that_somebody_deletes_is_a_lock_that_is_lost(t):
     equal(server.ask("DEL", KEY), 1)
     lost(holder)
     equal(server.keys(), [])
+
+
+@test
+def redis__a_loss_is_told_to_its_owner_whoever_renews_the_lease(t):
+    server = one(t)
+    holder = hold(t, "--ttl", "3s", "--lock-delay", "0s", "db")
+    lease = holds(t)["lease"]
+    equal(server.ask("DEL", KEY), 1)
+    ok(t.picket("extend", "--lease", lease))
+    lost(holder)
 
 
 @test
@@ -337,6 +353,12 @@ def redis__what_is_no_redis_is_told(t):
 @test
 def redis__a_cluster_and_a_replica_are_refused(t):
     refused(t, Server(t, "--cluster-enabled", "yes").url, 125, "Redis Cluster")
+    sentinel = t.write("sentinel.conf", "")
+    port, = free_ports(1)
+    subprocess.Popen(["redis-server", sentinel, "--sentinel", "--port", str(port)],
+                     stdout=subprocess.DEVNULL)
+    wait_until(lambda: listens(port), what="the Sentinel")
+    refused(t, f"redis://127.0.0.1:{port}", 125, "Sentinel")
     master = Server(t)
     replica = Server(t, "--replicaof", f"127.0.0.1 {master.port}")
     refused(t, replica.url, 125, "replica", "master")
