@@ -20,6 +20,8 @@ from tap import check, contains, equal, main, test, wait_until
 FAST = ("--ttl", "1s", "--lock-delay", "0s")
 SLOW = ("--ttl", "60s", "--lock-delay", "0s")
 KEY = "picket:db"
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src",
+                      "drivers", "lua", "lock.lua")
 
 
 class Server:
@@ -323,6 +325,55 @@ def redis__waiters_come_in_the_order_in_which_they_came(t):
     equal(t.read("order").split(), ["0", "1", "2", "3", "4"])
 
 
+class Script:
+    """lock.lua, for what no client would ever ask for: the store must refuse by itself.
+    """
+
+    def __init__(self, server):
+        self.server = server
+        with open(SCRIPT, encoding="utf-8") as f:
+            self.text = f.read()
+
+    def call(self, verb, *words):
+        return self.server.ask("EVAL", self.text, 0, verb, "picket:", *words)
+
+    def open(self, lease, ttl_ms):
+        equal(self.call("open", lease, ttl_ms, "nobody"), ["ok"])
+
+    def stand(self, lease, waits=1):
+        return self.call("stand", lease, 1, "db", waits, "card", 6000)
+
+
+@test
+def redis__a_grant_wants_a_lease_that_lives(t):
+    server = one(t)
+    script = Script(server)
+    equal(script.stand(1), ["lost"])
+    script.open(1, 60000)
+    equal(script.stand(1), ["held", "1"])
+    equal(script.stand(1), ["held", "1"])  # again is the same
+    equal(script.call("close", 1), ["ok"])
+    equal(script.stand(1), ["lost"])
+    equal(server.keys(), [])
+
+
+@test
+def redis__nobody_passes_who_waits_and_lives(t):
+    server = one(t)
+    script = Script(server)
+    for lease in (1, 2, 3):
+        script.open(lease, 60000)
+    server.ask("SET", KEY, "somebody")
+    equal(script.stand(1)[0], "first")
+    server.ask("DEL", KEY)
+    equal(script.stand(2, waits=0), ["none"])
+    equal(script.stand(3)[0], "waiting")
+    equal(script.stand(1), ["held", "1"])
+    server.ask("DEL", KEY)
+    equal(script.stand(1), ["none"])  # what is gone does not come back
+    equal(script.stand(3), ["held", "2"])
+
+
 # ---- what is no store for locks ----
 
 @test
@@ -479,7 +530,8 @@ def redlock__a_hold_without_a_majority_is_lost(t):
     holder = hold(t, *FAST, "db")
     for server in servers[:3]:
         server.ask("FLUSHALL")
-    lost(holder)
+    check("not renewed" not in lost(holder), "only the clock has told")
+    equal([s.ask("EXISTS", KEY) for s in servers], [0] * 5)
 
 
 @test
