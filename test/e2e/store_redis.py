@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 
-from cluster import Cluster, Connection, free_ports
+from cluster import Cluster, Connection, ServerError, free_ports
 from databases import Cutter
 from holding import freeze, hold, let_go, line_with, ok, parsed, waiting
 from lan import Lan
@@ -50,7 +50,7 @@ class Server:
 
     def answers(self):
         """True once it is more than a process."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ServerError):  # LOADING
             return self.ask("PING") == "PONG"
         return False
 
