@@ -552,8 +552,10 @@ def redlock__has_no_token_and_says_so(t):
     holder = hold(t, *SLOW, "db")
     contains(t.picket("show", "db").stdout, "no token")
     contains(t.picket("ls").stdout, "none")
-    for verb in (("acquire", "x"), ("once", "x", "--", "true"),
-                 ("break", "db", "--reason", "x")):
+    gate = ("gate", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1",
+            "--resource-from", "path-prefix")
+    for verb in (("acquire", "x"), ("once", "x", "--", "true"), gate,
+                 ("break", "db", "--reason", "x"), ("fence", "claim", "r", "--token", 1)):
         done = t.picket(*verb)
         equal((verb, done.returncode), (verb, 125))
         contains(done.stderr, "redlock")
