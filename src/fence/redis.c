@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Redis: redis://[USER]:PASSWORD@HOST:PORT/NUMBER, or ?socket=FILE. Everything that has
- * to be atomic is in lua/fence.lua, which is run by its digest. */
+ * to be atomic is in lua/fence.lua, which is run by its digest. A prefix is for the keys
+ * of locks (drivers/redis.c), and allowed so that one URL does for both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,7 @@ static enum picket_status open_redis(const char *url, struct pk_resource **out)
     *r = (struct pk_resource){.link.script = pk_fence_lua};
     struct pk_redis_link *l = &r->link;
     pk_redis_init(l);
-    enum picket_status s = pk_url_read(url, "socket", FORM, &r->url);
+    enum picket_status s = pk_url_read(url, "socket prefix", FORM, &r->url);
     if (s == PICKET_OK) {
         s = pk_url_place(&r->url, FORM, &l->place);
     }

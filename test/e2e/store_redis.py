@@ -244,6 +244,9 @@ def redis__a_lock_of_redis_py_keeps_us_out_and_ours_it(t):
     equal(theirs.tell("acquire"), "True")
     equal(t.picket("run", "-n", "db", "--", "true").returncode, 124)
     check(holds(t)["lease_left_ms"] > 30000, "its TTL is not shown")
+    done = t.picket("break", "db", "--reason", "x")
+    equal(done.returncode, 125)
+    contains(done.stderr, "another kind of client")
     equal(theirs.tell("release"), "None")
     holder = hold(t, *SLOW, "db")
     equal(theirs.tell("acquire"), "False")
@@ -260,6 +263,20 @@ def redis__keys_may_have_any_prefix_or_none(t):
         ok(t.picket("run", "-n", "db", "--", "true"))  # another key altogether
         let_go(holder)
     refused(t, f"{server.url}?prefix=picket-queue:", 125, "no locks")
+    ok(t.picket("fence", "claim", "r", "--token", 1, "--on", f"{server.url}?prefix=x:"))
+
+
+@test
+def redis__a_socket_will_do(t):
+    server = one(t, "--unixsocket", t.path("redis.sock"))
+    url = f"redis://?socket={t.path('redis.sock')}"
+    holder = hold(t, *SLOW, "--on", url, "db")
+    waiter = waiting(t, *SLOW, "db")
+    equal(server.ask("EXISTS", KEY), 1)
+    let_go(holder)
+    equal(waiter.wait(), 0)
+    use(t, "")
+    refused(t, f"redis://?socket={t.path('none.sock')}", 125, "none.sock", "No such file")
 
 
 @test
