@@ -23,8 +23,6 @@ READY_S = 20
 SOON_S = 20  # what takes longer than this was not told, but found out by a TTL
 LONG = "300s"
 LOST = 123
-# etcd has no lock-delay; `run` would ask for one.
-PLAIN = ("--lock-delay", "0s")
 
 
 class Member:
@@ -156,7 +154,7 @@ def held(t, e, lock):
 
 def next_token(t, e, lock):
     """Takes the lock for a moment."""
-    done = t.picket("run", lock, "-w", "20s", "--on", e.url, *PLAIN, "--", "printenv",
+    done = t.picket("run", lock, "-w", "20s", "--on", e.url, "--", "printenv",
                     "PICKET_TOKEN")
     return int(ok(done))
 
@@ -177,7 +175,7 @@ def ended(process, code, seconds=SOON_S):
 @test(timeout=60)
 def stopped__the_holder_is_told_by_its_own_clock(t):
     with Etcd(t.dir) as e:
-        holder = hold(t, "db", "--ttl", "3s", "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", "3s", "--on", e.url)
         token = held(t, e, "db")["token"]
         e.members[0].stop()
         contains(ended(holder, LOST), "lost")
@@ -188,7 +186,7 @@ def stopped__the_holder_is_told_by_its_own_clock(t):
 @test(timeout=60)
 def restart__the_holder_keeps_the_lock_and_is_still_told(t):
     with Etcd(t.dir) as e:
-        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url)
         before = held(t, e, "db")
         e.members[0].kill()
         e.start()
@@ -202,9 +200,9 @@ def restart__the_holder_keeps_the_lock_and_is_still_told(t):
 @test(timeout=90)
 def leader_killed__holder_and_waiter_go_on(t):
     with Etcd(t.dir, 3) as e:
-        holder = hold(t, "db", "--ttl", "20s", "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", "20s", "--on", e.url)
         token = held(t, e, "db")["token"]
-        waiter = waiting(t, "db", "--ttl", "20s", "--on", e.url, *PLAIN,
+        waiter = waiting(t, "db", "--ttl", "20s", "--on", e.url,
                          command=("printenv", "PICKET_TOKEN"))
         e.leader().kill()
         wait_until(e.leader, READY_S, "another leader")
@@ -218,12 +216,12 @@ def leader_killed__holder_and_waiter_go_on(t):
 @test(timeout=90)
 def stopped_member__others_are_asked(t):
     with Etcd(t.dir, 3) as e:
-        holder = hold(t, "db", "--ttl", "15s", "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", "15s", "--on", e.url)
         for m in e.members:  # whichever it talks to, it is one of them
             if m is e.leader():
                 continue
             m.stop()
-            waiter = waiting(t, "db", "--ttl", "15s", "--on", e.url, *PLAIN)
+            waiter = waiting(t, "db", "--ttl", "15s", "--on", e.url)
             waiter.terminate()
             waiter.wait()
             m.cont()
@@ -234,11 +232,11 @@ def stopped_member__others_are_asked(t):
 @test(timeout=90)
 def dead_majority__is_one_clear_line(t):
     with Etcd(t.dir, 3) as e:
-        holder = hold(t, "db", "--ttl", "5s", "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", "5s", "--on", e.url)
         for m in e.members[:2]:
             m.kill()
         contains(ended(holder, LOST), "lost")
-        done = t.picket("run", "other", "--on", e.url, "-w", "1s", *PLAIN, "--", "true")
+        done = t.picket("run", "other", "--on", e.url, "-w", "1s", "--", "true")
         equal(done.returncode, 125)
         equal(done.stderr.count("\n"), 1)
         contains(done.stderr, e.url)
@@ -251,7 +249,7 @@ def cut_off__a_holder_is_told_and_a_waiter_catches_up(t):
         server, near, far = lan.hosts
 
         def at(host, ttl):
-            return {"words": ("--ttl", ttl, "--on", e.url, *PLAIN), "enter": host.enter}
+            return {"words": ("--ttl", ttl, "--on", e.url), "enter": host.enter}
 
         lost = start_at(t, "a", "cat", **at(far, "4s"))
         first = start_at(t, "b", "cat", **at(near, LONG))
@@ -432,13 +430,13 @@ def etcdctl_lock__and_run_exclude_each_other(t):
         env = os.environ | {"ETCDCTL_API": "3"}
         other = subprocess.Popen(base, stdout=subprocess.PIPE, text=True, env=env)
         other.stdout.readline()  # its key: it holds
-        busy = t.picket("run", "-n", "db", "--on", e.url, *PLAIN, "--", "true")
+        busy = t.picket("run", "-n", "db", "--on", e.url, "--", "true")
         equal(busy.returncode, 124)
-        waiter = waiting(t, "db", "--on", e.url, *PLAIN)
+        waiter = waiting(t, "db", "--on", e.url)
         other.send_signal(signal.SIGINT)
         other.wait()
         ended(waiter, 0)
-        holder = hold(t, "db", "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--on", e.url)
         mark = t.path("mark")
         other = subprocess.Popen([*base, "touch", mark], env=env)
         wait_until(lambda: len(e.claims("db")) == 2, what="etcdctl in the queue")
@@ -451,7 +449,7 @@ def etcdctl_lock__and_run_exclude_each_other(t):
 @test
 def revoked__under_a_holder_is_told_at_once(t):
     with Etcd(t.dir) as e:
-        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url)
         e.ctl("lease", "revoke", f"{held(t, e, 'db')['lease']:x}")
         contains(ended(holder, LOST), "lost")
 
@@ -459,7 +457,7 @@ def revoked__under_a_holder_is_told_at_once(t):
 @test
 def deleted__under_a_holder_is_told_at_once(t):
     with Etcd(t.dir) as e:
-        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url)
         e.ctl("del", *e.claims("db"))
         contains(ended(holder, LOST), "deleted")
 
@@ -468,9 +466,9 @@ def deleted__under_a_holder_is_told_at_once(t):
 def revoked__under_a_waiter_it_is_never_granted(t):
     """etcd issues 9921 and 11456: its own lock was granted on leases that were over."""
     with Etcd(t.dir) as e:
-        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url)
         mark = t.path("mark")
-        waiter = waiting(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN,
+        waiter = waiting(t, "db", "--ttl", LONG, "--on", e.url,
                          command=("touch", mark))
         queue = parsed(t.picket("show", "db", "--on", e.url, "-o", "json"))["queue"]
         os.kill(waiter.pid, signal.SIGSTOP)  # so that it learns of both at once
@@ -488,8 +486,8 @@ def revoked__under_a_waiter_it_is_never_granted(t):
 @test(timeout=60)
 def compacted__a_waiter_looks_again(t):
     with Etcd(t.dir) as e:
-        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
-        waiter = waiting(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url)
+        waiter = waiting(t, "db", "--ttl", LONG, "--on", e.url)
         os.kill(waiter.pid, signal.SIGSTOP)
         wait_until(lambda: stopped(waiter.pid), what="a stopped waiter")
         e.members[0].kill()
@@ -509,7 +507,7 @@ def compacted__a_waiter_looks_again(t):
 @test(timeout=60)
 def compacted__a_holder_is_still_told(t):
     with Etcd(t.dir) as e:
-        holder = hold(t, "db", "--ttl", LONG, "--on", e.url, *PLAIN)
+        holder = hold(t, "db", "--ttl", LONG, "--on", e.url)
         os.kill(holder.pid, signal.SIGSTOP)
         wait_until(lambda: stopped(holder.pid), what="a stopped holder")
         e.members[0].kill()
@@ -535,7 +533,7 @@ def password__wrong_is_denied_and_right_outlives_a_restart(t):
             e.ctl(*words)
         e.user = ("--user", "root:top")
         for who in ("worker:wr0ng@", "nobody:s3cret@", ""):
-            done = t.picket("run", "db", "--on", f"etcd://{who}{e.hosts}", *PLAIN, "--",
+            done = t.picket("run", "db", "--on", f"etcd://{who}{e.hosts}", "--",
                             "true")
             equal((who, done.returncode), (who, 122))
             equal(done.stderr.count("\n"), 1)
@@ -543,10 +541,10 @@ def password__wrong_is_denied_and_right_outlives_a_restart(t):
             for secret in ("wr0ng", "s3cret"):
                 check(secret not in done.stderr, done.stderr)
         url = f"etcd://worker:s3cret@{e.hosts}"
-        elsewhere = t.picket("run", "db", "--on", url + "/elsewhere", *PLAIN, "--",
+        elsewhere = t.picket("run", "db", "--on", url + "/elsewhere", "--",
                              "true")
         equal(elsewhere.returncode, 122)
-        holder = hold(t, "db", "--ttl", LONG, "--on", url, *PLAIN)
+        holder = hold(t, "db", "--ttl", LONG, "--on", url)
         # The password is the same again, but what was given out for it is worth nothing.
         e.ctl("user", "passwd", "worker", "--interactive=false", given="s3cret")
         e.members[0].kill()
@@ -582,13 +580,13 @@ def stranger__is_told_from_an_etcd(t):
             wait_until(lambda p=port: listens(p), what="a server")
             started = time.monotonic()
             done = t.picket("run", "db", "--on", f"etcd://u:s3cret@127.0.0.1:{port}",
-                            *PLAIN, "--", "true")
+                            "--", "true")
             equal(done.returncode, 125)
             contains(done.stderr, f"etcd://u@127.0.0.1:{port}: ")
             contains(done.stderr, "is no etcd")
             check(time.monotonic() - started < SOON_S, "it took too long")
     done = t.picket("run", "db", "--ttl", "1s", "--on", f"etcd://127.0.0.1:{nobody}",
-                    *PLAIN, "--", "true")
+                    "--", "true")
     equal(done.returncode, 125)
     contains(done.stderr, "refused")
 
@@ -598,7 +596,7 @@ def url__is_checked(t):
     for url, part in (("etcd://", "host is missing"), ("etcd://h:0", "port"),
                       ("etcd://h/?tls=1", "etcd://["), ("etcds://h", "TLS"),
                       ("etcd://:s3cret@h", "no user")):
-        done = t.picket("run", "db", "--on", url, *PLAIN, "--", "true")
+        done = t.picket("run", "db", "--on", url, "--", "true")
         equal((url, done.returncode), (url, 125))
         contains(done.stderr, part)
         check("s3cret" not in done.stderr, done.stderr)
