@@ -104,8 +104,9 @@ static enum picket_status fail_no_driver(const char *url)
     size_t len = 0;
     if (strncmp(url, "etcds:", 6) == 0) {
         return pk_fail(PICKET_UNSUPPORTED,
-                       "there is no TLS to etcd yet: say etcd:// and let a tunnel or "
-                       "etcd grpc-proxy on this machine speak it");
+                       "there is no TLS to etcd yet: say etcd:// and let a tunnel on "
+                       "this machine speak it (no grpc-proxy: that answers renewals "
+                       "by itself)");
     }
     for (size_t i = 0; pk_driver_at(i) != NULL && len < sizeof known; i++) {
         int n = snprintf(known + len, sizeof known - len, "%s%s", i == 0 ? "" : " and ",

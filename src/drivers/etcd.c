@@ -157,9 +157,9 @@ static struct pk_etcd_kept recall(struct pk_etcd *e, uint64_t lease)
 }
 
 /* A leader that was stopped, and does not know yet that there is another one, answers
- * renewals all the same, though they don't count. So the member is asked once more, for
- * something that it can only answer together with a majority: if its term is still the
- * same, the renewal was the true leader's. */
+ * renewals all the same, though they don't count. (Seen with etcd 3.4.23: a lease that
+ * had been revoked was renewed.) So something is asked that can only be answered together
+ * with a majority: if the term is still the same, the renewal was the true leader's. */
 static enum picket_status confirm(struct pk_etcd *e, const struct pk_etcd_header *renewed,
                                   uint64_t until_ms)
 {
@@ -178,7 +178,7 @@ static enum picket_status confirm(struct pk_etcd *e, const struct pk_etcd_header
     if (!pk_etcd_read_found(reply, &found)) {
         return pk_etcd_fail_garbled(&e->caller);
     }
-    return found.header.term == renewed->term && found.header.member == renewed->member
+    return found.header.term == renewed->term
                ? PICKET_OK
                : pk_fail(PICKET_UNKNOWN, "%s: another leader meanwhile", e->site.shown);
 }
