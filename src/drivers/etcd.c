@@ -88,6 +88,18 @@ enum picket_status pk_etcd_page(struct pk_etcd_caller *c, const struct pk_etcd_f
     return s == PICKET_UNKNOWN ? PICKET_UNREACHABLE : s; /* a read changes nothing */
 }
 
+enum picket_status pk_etcd_ping(struct pk_etcd *e, struct pk_etcd_caller *c,
+                                uint64_t until_ms, struct pk_etcd_header *out)
+{
+    struct pk_etcd_found found;
+    char key[PK_ETCD_KEY_MAX];
+    pk_etcd_key_note(e, 0, key); /* nobody's, but within what we may read */
+    enum picket_status s =
+        pk_etcd_page(c, &(struct pk_etcd_find){.key = pk_text(key)}, until_ms, &found);
+    *out = found.header;
+    return s;
+}
+
 enum picket_status pk_etcd_txn(struct pk_etcd_caller *c, struct pk_pb_out *request,
                                uint64_t until_ms, struct pk_etcd_txn *out)
 {
@@ -163,24 +175,12 @@ static struct pk_etcd_kept recall(struct pk_etcd *e, uint64_t lease)
 static enum picket_status confirm(struct pk_etcd *e, const struct pk_etcd_header *renewed,
                                   uint64_t until_ms)
 {
-    struct pk_pb_out request = {0};
-    struct pk_bytes reply;
-    struct pk_etcd_found found;
-    char key[PK_ETCD_KEY_MAX];
-    pk_etcd_key_note(e, 0, key);
-    pk_etcd_put_find(&request, &(struct pk_etcd_find){.key = pk_text(key)});
-    enum picket_status s =
-        pk_etcd_call_at(&e->caller, e->caller.at, "KV/Range", &request, until_ms, &reply);
-    pk_pb_free(&request);
-    if (s != PICKET_OK) {
-        return s == PICKET_UNREACHABLE ? PICKET_UNKNOWN : s;
+    struct pk_etcd_header now;
+    enum picket_status s = pk_etcd_ping(e, &e->caller, until_ms, &now);
+    if (s == PICKET_OK && now.term != renewed->term) {
+        s = pk_fail(PICKET_UNKNOWN, "%s: another leader meanwhile", e->site.shown);
     }
-    if (!pk_etcd_read_found(reply, &found)) {
-        return pk_etcd_fail_garbled(&e->caller);
-    }
-    return found.header.term == renewed->term
-               ? PICKET_OK
-               : pk_fail(PICKET_UNKNOWN, "%s: another leader meanwhile", e->site.shown);
+    return s == PICKET_UNREACHABLE ? PICKET_UNKNOWN : s; /* it may have counted */
 }
 
 /* Renews it at the server; what it is good for then, in ms. */

@@ -105,6 +105,9 @@ bool pk_etcd_key_after(struct pk_bytes key, char *out);
 /* Some keys, and whether there are more. */
 enum picket_status pk_etcd_page(struct pk_etcd_caller *c, const struct pk_etcd_find *find,
                                 uint64_t until_ms, struct pk_etcd_found *out);
+/* Something that no member answers without a majority. */
+enum picket_status pk_etcd_ping(struct pk_etcd *e, struct pk_etcd_caller *c,
+                                uint64_t until_ms, struct pk_etcd_header *out);
 enum picket_status pk_etcd_txn(struct pk_etcd_caller *c, struct pk_pb_out *request,
                                uint64_t until_ms, struct pk_etcd_txn *out);
 /* *left_s < 0: there is no such lease. */

@@ -145,14 +145,9 @@ static uint64_t needed_ms(struct pk_etcd_ear *ear)
 enum picket_status pk_etcd_dial(struct pk_etcd *e, struct pk_etcd_caller *c,
                                 struct pk_etcd_stream *stream, uint64_t until_ms)
 {
-    struct pk_pb_out request = {0};
-    struct pk_bytes reply;
-    char key[PK_ETCD_KEY_MAX];
-    pk_etcd_key_note(e, 0, key);
-    pk_etcd_put_find(&request, &(struct pk_etcd_find){.key = pk_text(key)});
-    enum picket_status s = pk_etcd_call(
-        c, "KV/Range", &request, earlier(until_ms, pk_clock_ms() + PATIENCE_MS), &reply);
-    pk_pb_free(&request);
+    struct pk_etcd_header unused;
+    uint64_t until = earlier(until_ms, pk_clock_ms() + PATIENCE_MS);
+    enum picket_status s = pk_etcd_ping(e, c, until, &unused);
     if (s == PICKET_OK) {
         pk_etcd_stream_dial(stream, c, "Watch/Watch");
     }
