@@ -169,7 +169,13 @@ static int control_from = -1, control_to = -1;
 static bool find_control(void)
 {
     const char *fds = getenv("CONFORM_CONTROL");
-    return fds == NULL || sscanf(fds, "%d,%d", &control_from, &control_to) == 2;
+    char *comma = NULL, *end = NULL;
+    if (fds == NULL) {
+        return true;
+    }
+    control_from = (int)strtol(fds, &comma, 10);
+    control_to = *comma == ',' ? (int)strtol(comma + 1, &end, 10) : -1;
+    return end != NULL && *end == '\0';
 }
 
 void needs_control(void)

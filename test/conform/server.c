@@ -111,7 +111,7 @@ TEST(server__killed__holder_is_told_in_time)
     } else {
         CHECK_OK(picket_checkpoint(l, 0));
     }
-    CHECK(now_ms() < before + 2 * PATIENCE_MS);
+    CHECK(now_ms() < before + 2 * (uint64_t)PATIENCE_MS);
     control("restart");
     uint64_t token = picket_token(l);
     (void)picket_release(l);
