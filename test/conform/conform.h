@@ -98,6 +98,8 @@ struct worker {
 #define MUST(cond) ((cond) ? (void)0 : die(__FILE__, __LINE__, #cond))
 _Noreturn void die(const char *file, int line, const char *what);
 
+/* Before the case opens its own clients: in the child of a process with threads, what
+ * their libraries lock (getaddrinfo, for one) may stay locked for good. */
 struct worker *hire(void (*job)(int in, int out, void *arg), void *arg);
 /* Kills it as hard as can be, and sees it dead. */
 void fire(struct worker *w);
