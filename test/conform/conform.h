@@ -67,6 +67,12 @@ void check_refused(enum picket_status s, const char *file, int line, const char 
     tap_check(fair() ? waiters_of((p), (name)) == (n) : waiters_of((p), (name)) <= (n),  \
               __FILE__, __LINE__, "so many wait for " #name ": " #n)
 
+/* The last error is one line, names the store by its address, and keeps its password to
+ * itself. */
+void check_sentence(void);
+
+/* As picket_open. */
+enum picket_status open_as(const struct picket_options *o, struct picket **out);
 /* NULL when it can't be opened; for workers. */
 struct picket *try_open(uint32_t ttl_ms);
 struct picket *open_client(uint32_t ttl_ms);
