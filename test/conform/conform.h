@@ -67,8 +67,8 @@ void check_refused(enum picket_status s, const char *file, int line, const char 
     tap_check(fair() ? waiters_of((p), (name)) == (n) : waiters_of((p), (name)) <= (n),  \
               __FILE__, __LINE__, "so many wait for " #name ": " #n)
 
-/* The last error is one line, names the store by its address, and keeps its password to
- * itself. */
+/* The last error is one line, names the store by its address or at least its driver, and
+ * keeps its password to itself. */
 void check_sentence(void);
 
 /* As picket_open. */
