@@ -251,6 +251,11 @@ static void await_grants(const struct crowd *c, size_t n, uint64_t each)
         uint64_t wanted = __atomic_load_n(&c[i].grants, __ATOMIC_SEQ_CST) + each;
         while (__atomic_load_n(&c[i].grants, __ATOMIC_SEQ_CST) < wanted) {
             if (now_ms() > until) {
+                for (size_t k = 0; k < n; k++) {
+                    printf("# client %zu: %llu grants, now %u hold\n", k,
+                           (unsigned long long)c[k].grants,
+                           holders_of(c[k].p, c[k].name));
+                }
                 __atomic_store_n(&over, true, __ATOMIC_RELEASE);
                 FAIL("grants go on");
             }
