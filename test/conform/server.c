@@ -265,7 +265,7 @@ static void await_grants(const struct crowd *c, size_t n, uint64_t each)
 }
 
 /* Several at once, without a pause for the fault: exclusion and order hold through it,
- * and the queue moves again within the TTL (P9), should something have been left behind. */
+ * and the queue moves again within the TTL (P9), should something be left behind. */
 TEST(server__restarted__under_contention)
 {
     begin();
