@@ -56,6 +56,9 @@ int main(int argc, char **argv)
     struct recipe r = {0};
     zoo_set_debug_level((ZooLogLevel)0);
     r.zk = argc == 3 ? zookeeper_init(argv[1], on_event, 60000, NULL, NULL, 0) : NULL;
+    if (r.zk != NULL) { /* else it asks for its servers' addresses all the time */
+        (void)zoo_set_servers_resolution_delay(r.zk, -1);
+    }
     pthread_mutex_lock(&mutex);
     while (r.zk != NULL && !connected) {
         pthread_cond_wait(&changed, &mutex);

@@ -80,11 +80,35 @@ void check_refused(enum picket_status s, const char *file, int line, const char 
     }
 }
 
+void check_sentence(void)
+{
+    const char *said = picket_last_error();
+    const char *at = strstr(url, "://"), *host = strrchr(url, '@');
+    char address[64], password[64] = "";
+    printf("# %s\n", said);
+    CHECK(said[0] != '\0' && strchr(said, '\n') == NULL);
+    CHECK(at != NULL); /* else there is no server to speak of */
+    const char *user = at + 3, *colon = strchr(user, ':');
+    host = host != NULL ? host + 1 : user;
+    (void)snprintf(address, sizeof address, "%.*s", (int)strcspn(host, ",/?"), host);
+    CHECK(strstr(said, address) != NULL || strstr(said, declared.driver) != NULL);
+    if (host != user && colon < host) {
+        (void)snprintf(password, sizeof password, "%.*s", (int)(host - colon - 2),
+                       colon + 1);
+        CHECK(strstr(said, password) == NULL);
+    }
+}
+
+enum picket_status open_as(const struct picket_options *o, struct picket **out)
+{
+    return picket_open(url, o, out);
+}
+
 struct picket *try_open(uint32_t ttl_ms)
 {
     struct picket *p = NULL;
     struct picket_options o = {.ttl_ms = ttl_ms, .note = "conform"};
-    return picket_open(url, &o, &p) == PICKET_OK ? p : NULL;
+    return open_as(&o, &p) == PICKET_OK ? p : NULL;
 }
 
 struct picket *open_client(uint32_t ttl_ms)
@@ -169,7 +193,13 @@ static int control_from = -1, control_to = -1;
 static bool find_control(void)
 {
     const char *fds = getenv("CONFORM_CONTROL");
-    return fds == NULL || sscanf(fds, "%d,%d", &control_from, &control_to) == 2;
+    char *comma = NULL, *end = NULL;
+    if (fds == NULL) {
+        return true;
+    }
+    control_from = (int)strtol(fds, &comma, 10);
+    control_to = *comma == ',' ? (int)strtol(comma + 1, &end, 10) : -1;
+    return end != NULL && *end == '\0';
 }
 
 void needs_control(void)

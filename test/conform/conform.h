@@ -67,6 +67,12 @@ void check_refused(enum picket_status s, const char *file, int line, const char 
     tap_check(fair() ? waiters_of((p), (name)) == (n) : waiters_of((p), (name)) <= (n),  \
               __FILE__, __LINE__, "so many wait for " #name ": " #n)
 
+/* The last error is one line, names the store by its address or at least its driver, and
+ * keeps its password to itself. */
+void check_sentence(void);
+
+/* As picket_open. */
+enum picket_status open_as(const struct picket_options *o, struct picket **out);
 /* NULL when it can't be opened; for workers. */
 struct picket *try_open(uint32_t ttl_ms);
 struct picket *open_client(uint32_t ttl_ms);
@@ -98,6 +104,8 @@ struct worker {
 #define MUST(cond) ((cond) ? (void)0 : die(__FILE__, __LINE__, #cond))
 _Noreturn void die(const char *file, int line, const char *what);
 
+/* Before the case opens its own clients: in the child of a process with threads, what
+ * their libraries lock (getaddrinfo, for one) may stay locked for good. */
 struct worker *hire(void (*job)(int in, int out, void *arg), void *arg);
 /* Kills it as hard as can be, and sees it dead. */
 void fire(struct worker *w);

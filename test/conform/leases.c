@@ -57,11 +57,11 @@ TEST(expiry__follows_a_killed_holder)
 {
     begin();
     const char *name = name_of("db");
-    struct picket *p = open_client(LONG_TTL_MS);
     for (int i = 0; i < 2; i++) {
         struct holder *h = new_holder(name, SHORT_TTL_MS);
         struct worker *w = hire(be_a_holder, h);
         CHECK(hear(w) == 'h');
+        struct picket *p = open_client(LONG_TTL_MS);
         struct picket_lock *l = enqueue(p, name, NULL);
         CHECK(picket_state(l) == PICKET_WAITING);
         /* So that it dies early, or after some renewals. */
@@ -70,9 +70,8 @@ TEST(expiry__follows_a_killed_holder)
         await_grant(l);
         CHECK(!guarantees()->by_id || now_ms() >= h->safe_until_ms);
         CHECK_LATER(picket_token(l), h->token);
-        CHECK_OK(picket_release(l));
+        picket_close(p);
     }
-    picket_close(p);
 }
 
 /* The zombie story: stopped past its TTL and followed, it knows as soon as it wakes up
@@ -81,10 +80,10 @@ TEST(expiry__is_known_to_a_holder_that_was_stopped)
 {
     begin();
     const char *name = name_of("db"), *resource = name_of("file");
-    struct picket *p = open_client(LONG_TTL_MS);
     struct holder *h = new_holder(name, SHORT_TTL_MS);
     struct worker *w = hire(be_a_holder, h);
     CHECK(hear(w) == 'h');
+    struct picket *p = open_client(LONG_TTL_MS);
     struct picket_lock *l = enqueue(p, name, NULL), *m;
     CHECK(kill(w->pid, SIGSTOP) == 0);
     await_grant(l);
@@ -236,6 +235,7 @@ static void be_a_tenant(int in, int out, void *arg)
     struct picket *p = try_open(SHORT_TTL_MS);
     struct picket_lock *l[2], *waiting;
     struct picket_want want = {.name = t->wanted};
+    await(in, 'g');
     MUST(p != NULL);
     MUST(picket_acquire(p, t->held[0], NULL, &l[0]) == PICKET_OK);
     MUST(picket_acquire(p, t->held[1], NULL, &l[1]) == PICKET_OK);
@@ -261,9 +261,10 @@ TEST(loss__of_a_stopped_client_is_of_all_it_has)
     (void)snprintf(t->held[0], sizeof t->held[0], "%s", name_of("one"));
     (void)snprintf(t->held[1], sizeof t->held[1], "%s", name_of("two"));
     (void)snprintf(t->wanted, sizeof t->wanted, "%s", name_of("three"));
+    struct worker *w = hire(be_a_tenant, t);
     struct picket *p = open_client(LONG_TTL_MS);
     struct picket_lock *in_the_way = take(p, t->wanted);
-    struct worker *w = hire(be_a_tenant, t);
+    tell(w, 'g');
     CHECK(hear(w) == 'h');
     CHECK(kill(w->pid, SIGSTOP) == 0);
     await_grant(enqueue(p, t->held[0], NULL));

@@ -1,6 +1,50 @@
 /* SPDX-License-Identifier: MIT */
-/* Lists, elections, the watch stream, and the fence registers. */
+/* What a store says of itself; lists, elections, the watch stream, fence registers. */
 #include "conform.h"
+
+static bool is_flag(int flag)
+{
+    return flag == 0 || flag == 1;
+}
+
+/* Words that others decide by are of those that are known; the rest is for people. */
+TEST(guarantees__are_declared)
+{
+    begin();
+    const struct picket_guarantees *g = guarantees();
+    const char *const texts[] = {g->driver, g->scope, g->token, g->clock, g->failover};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        CHECK(texts[i] != NULL && texts[i][0] != '\0' && strchr(texts[i], '\n') == NULL);
+    }
+    CHECK(strcmp(g->fairness, "fifo") == 0 || strcmp(g->fairness, "none") == 0);
+    CHECK(strncmp(g->waiting, "push", 4) == 0 || strncmp(g->waiting, "poll", 4) == 0);
+    CHECK(is_flag(g->shared) && is_flag(g->semaphore) && is_flag(g->sets));
+    CHECK(is_flag(g->election) && is_flag(g->fence) && is_flag(g->watch));
+    CHECK(is_flag(g->lock_delay) && is_flag(g->extend) && is_flag(g->by_id));
+    CHECK(is_flag(g->reasons) && g->tokens >= 0 && g->tokens <= 2);
+    /* A lock that nobody can fence is not one to rely on. */
+    bool correct = strcmp(g->promise, "correctness") == 0;
+    CHECK(correct ? g->tokens != 0 : strcmp(g->promise, "efficiency") == 0);
+}
+
+TEST(guarantees__can_be_required)
+{
+    begin();
+    struct picket *p = NULL;
+    bool correct = strcmp(guarantees()->promise, "correctness") == 0;
+    CHECK_OK(open_as(&(struct picket_options){.require = "efficiency"}, &p));
+    picket_close(p);
+    enum picket_status s =
+        open_as(&(struct picket_options){.require = "correctness"}, &p);
+    if (correct) {
+        CHECK_OK(s);
+        picket_close(p);
+    } else {
+        CHECK_REFUSED(s);
+        CHECK(strstr(picket_last_error(), "efficiency") != NULL);
+    }
+    CHECK_IS(open_as(&(struct picket_options){.require = "luck"}, &p), PICKET_BADARG);
+}
 
 TEST(list__comes_in_pages)
 {

@@ -46,12 +46,12 @@ static void check_told_in_time(struct picket_lock *l)
     CHECK_U64(picket_left_ms(l), 0);
 }
 
-/* What is told of a store that does not answer, in a sentence. */
-static void check_away(enum picket_status s, bool or_else)
+/* What is told of a store that does not answer. */
+static void check_away(enum picket_status s)
 {
-    printf("# %s: %s\n", picket_status_name(s), picket_last_error());
-    CHECK(s == PICKET_UNREACHABLE || s == PICKET_UNKNOWN || or_else);
-    CHECK(strlen(picket_last_error()) > 0);
+    printf("# %s:\n", picket_status_name(s));
+    check_sentence();
+    CHECK(s == PICKET_UNREACHABLE || s == PICKET_UNKNOWN);
 }
 
 static struct picket_lock *take_and_note(struct picket *p, const char *name)
@@ -73,15 +73,22 @@ TEST(server__stopped__holder_is_told_in_time)
     struct picket *b = open_client(SHORT_TTL_MS);
     struct picket_lock *l = take_and_note(a, name), *m;
     picket_lock_close(take(b, name_of("other"))); /* so that it has a lease */
+    const char *left = name_of("left");
+    struct picket *d = open_client(SHORT_TTL_MS);
+    (void)take(d, left);
     control("stop");
     check_told_in_time(l);
     uint64_t before = now_ms();
     struct picket_acquire_options o = {.wait_ms = 500};
     enum picket_status s = picket_acquire(b, name, &o, &m);
-    check_away(s, s == PICKET_LOST || s == PICKET_TIMEOUT);
+    if (s != PICKET_LOST && s != PICKET_TIMEOUT) {
+        check_away(s);
+    }
+    picket_close(d);
     CHECK(now_ms() < before + PATIENCE_MS);
     control("cont");
     struct picket *c = open_client(LONG_TTL_MS);
+    (void)take(c, left);
     struct picket_lock *next = take(c, name);
     CHECK_LATER(picket_token(next), picket_token(l));
     CHECK_OK(picket_release(next));
@@ -107,11 +114,11 @@ TEST(server__killed__holder_is_told_in_time)
     bool lives_on = !readable(picket_loss_fd(l), 2 * SHORT_TTL_MS);
     if (!lives_on) {
         check_told_in_time(l);
-        check_away(picket_try(a, name, NULL, &m), false);
+        check_away(picket_try(a, name, NULL, &m));
     } else {
         CHECK_OK(picket_checkpoint(l, 0));
     }
-    CHECK(now_ms() < before + 2 * PATIENCE_MS);
+    CHECK(now_ms() < before + 2 * (uint64_t)PATIENCE_MS);
     control("restart");
     uint64_t token = picket_token(l);
     (void)picket_release(l);
@@ -189,9 +196,10 @@ TEST(server__restarted__never_two_holders)
         CHECK_IS(holder, PICKET_LOST);
     } else {
         CHECK_IS(s, PICKET_BUSY);
-        CHECK_OK(picket_extend(a, 0));
-        CHECK_OK(picket_checkpoint(l, 1));
-        CHECK_OK(picket_release(l));
+        s = picket_extend(a, 0);
+        CHECK_IS(picket_checkpoint(l, 1), s);
+        CHECK_IS(picket_release(l), s);
+        CHECK(s == PICKET_OK || s == PICKET_LOST);
         m = take(b, name);
     }
     CHECK_LATER(picket_token(m), picket_token(l));
@@ -243,6 +251,11 @@ static void await_grants(const struct crowd *c, size_t n, uint64_t each)
         uint64_t wanted = __atomic_load_n(&c[i].grants, __ATOMIC_SEQ_CST) + each;
         while (__atomic_load_n(&c[i].grants, __ATOMIC_SEQ_CST) < wanted) {
             if (now_ms() > until) {
+                for (size_t k = 0; k < n; k++) {
+                    printf("# client %zu: %llu grants, now %u hold\n", k,
+                           (unsigned long long)c[k].grants,
+                           holders_of(c[k].p, c[k].name));
+                }
                 __atomic_store_n(&over, true, __ATOMIC_RELEASE);
                 FAIL("grants go on");
             }
@@ -251,7 +264,8 @@ static void await_grants(const struct crowd *c, size_t n, uint64_t each)
     }
 }
 
-/* Several at once, without a pause for the fault: exclusion and order hold through it. */
+/* Several at once, without a pause for the fault: exclusion and order hold through it,
+ * and the queue moves again within the TTL (P9), should something be left behind. */
 TEST(server__restarted__under_contention)
 {
     begin();
@@ -262,7 +276,7 @@ TEST(server__restarted__under_contention)
     inside = crowded = 0;
     over = false;
     for (int i = 0; i < CROWD; i++) {
-        c[i] = (struct crowd){.name = name, .p = open_client(LONG_TTL_MS)};
+        c[i] = (struct crowd){.name = name, .p = open_client(5 * SHORT_TTL_MS)};
         c[i].in_order = true;
         CHECK(pthread_create(&c[i].thread, NULL, press_in, &c[i]) == 0);
     }
