@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/client.h"
@@ -299,16 +298,6 @@ enum picket_status picket_try(struct picket *p, const char *name,
 
 /* ---- waiting ---- */
 
-static struct timespec monotonic_after(int64_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t ns = t.tv_nsec + ms % 1000 * 1000000;
-    t.tv_sec += ms / 1000 + ns / 1000000000;
-    t.tv_nsec = ns % 1000000000;
-    return t;
-}
-
 /* What a wait that ends now has to say. Mutex held. */
 static enum picket_status wait_verdict(const struct picket_lock *l)
 {
@@ -333,7 +322,8 @@ enum picket_status picket_wait(struct picket_lock *l, int64_t timeout_ms)
     if (s != PICKET_OK) {
         return s;
     }
-    struct timespec until = monotonic_after(timeout_ms < 0 ? 0 : timeout_ms);
+    struct timespec until =
+        pk_clock_monotonic(pk_clock_ms() + (timeout_ms < 0 ? 0 : (uint64_t)timeout_ms));
     int late = 0;
     pthread_mutex_lock(&p->mutex);
     while (l->phase == PK_PHASE_WAITING && !late) {

@@ -155,8 +155,13 @@ void pk_view_describe(const struct pk_effects *answer, char *out, size_t size)
     if (hold != NULL) {
         char owner[PK_DESCRIPTION_MAX - 128];
         describe_owner(hold->label, owner, sizeof owner);
-        snprintf(out, size, "held by %s with token %llu, lease %.1f s left%s", owner,
-                 (unsigned long long)hold->token, (double)hold->left_ms / 1e3, queue);
+        char token[48] = "";
+        if (hold->token != 0) {
+            snprintf(token, sizeof token, " with token %llu",
+                     (unsigned long long)hold->token);
+        }
+        snprintf(out, size, "held by %s%s, lease %.1f s left%s", owner, token,
+                 (double)hold->left_ms / 1e3, queue);
     } else if (r->closed_ms > 0) {
         snprintf(out, size, "closed for %.1f s after an unclean end%s",
                  (double)r->closed_ms / 1e3, queue);

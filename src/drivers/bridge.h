@@ -39,7 +39,8 @@ struct pk_stake {
     uint64_t lease, request;
     const char *name; /* of the lock */
     enum pk_mode mode;
-    uint64_t ttl_ms; /* of its lease */
+    uint64_t ttl_ms;        /* of its lease */
+    uint64_t lock_delay_ms; /* 0 unless that is declared */
     /* For everybody to read, as the store's value of this claim: text, see card.h. */
     struct pk_bytes card;
 
@@ -52,9 +53,15 @@ struct pk_stake {
 
     /* The bridge's own. */
     struct pk_stake *next;
-    uint64_t wait_until_ms, max_hold_ms, hold_until_ms;
-    bool asked;   /* an attempt to stand may have reached the store */
-    bool leaving; /* it has to go; the store may not know yet */
+    enum pk_claim_state standing; /* as it was last told */
+    uint64_t due_ms;              /* when to do something about it */
+    uint64_t wait_until_ms, max_hold_ms;
+    uint64_t hold_until_ms; /* 0: it does not hold, or without a limit */
+    uint32_t failures;      /* to ask about it, in a row */
+    bool stirred;           /* something has changed since it was asked about */
+    bool asked;             /* an attempt to stand may have reached the store */
+    bool leaving;           /* it has to go; the store may not know yet */
+    bool gone;              /* the store has said so itself */
 };
 
 struct pk_scan; /* where what a scan sees goes */
@@ -110,19 +117,21 @@ struct pk_bridged {
                                struct pk_scan *scan, uint64_t until_ms);
 
     /* Sleeps until the store says that something has changed, wake is called, or
-     * `until_ms` (UINT64_MAX: no end). pk_bridge_sleep does the sleeping. True: stand
-     * again with all that wait, now; for single stakes there is pk_bridge_stir. */
+     * `until_ms` (UINT64_MAX: no end). pk_bridge_sleep does the sleeping, also between
+     * two attempts to reach a store that is away: it must not spin. True: stand again
+     * with all that wait, now; for single stakes there is pk_bridge_stir. */
     bool (*await)(void *own, uint64_t until_ms);
 
     /* For `picket doctor`: looks at the settings of the store. */
     enum picket_status (*examine)(void *own, struct pk_findings *out, uint64_t until_ms);
 
-    /* As in driver.h, or NULL all four: not supported. */
+    /* As in driver.h, or NULL all five: not supported. */
     enum picket_status (*watch_open)(void *own, void **out);
     enum picket_status (*watch_next)(void *watch, uint64_t until_ms,
                                      struct pk_effects *out, bool *gap);
     int (*watch_fd)(void *watch);
     void (*watch_close)(void *watch);
+    void (*watch_forked)(void *watch); /* as `forked` */
 
     void (*forked)(void *own); /* closes descriptors; nothing else */
     void (*close)(void *own);
@@ -141,6 +150,23 @@ enum picket_status pk_bridge_open(const struct pk_bridged *ops,
     .news = pk_bridge_news, .claim = pk_bridge_claim,                                    \
     .watch_open = pk_bridge_watch_open, .watch_next = pk_bridge_watch_next,              \
     .watch_fd = pk_bridge_watch_fd, .examine = pk_bridge_examine
+
+enum picket_status pk_bridge_call(struct pk_store *b, struct pk_command *c,
+                                  uint64_t until_ms, struct pk_effects *out);
+void pk_bridge_attend(struct pk_store *b, uint64_t lease);
+void pk_bridge_wait(struct pk_store *b, uint64_t until_ms, bool waiting);
+void pk_bridge_wake(struct pk_store *b);
+bool pk_bridge_news(struct pk_store *b, struct pk_effects *out, uint64_t *since_ms);
+enum picket_status pk_bridge_claim(struct pk_store *b, uint64_t lease, uint64_t request,
+                                   enum pk_claim_state *state, uint64_t *token);
+enum picket_status pk_bridge_watch_open(struct pk_store *b, struct pk_store **out);
+enum picket_status pk_bridge_watch_next(struct pk_store *w, uint64_t until_ms,
+                                        struct pk_effects *out, bool *gap);
+int pk_bridge_watch_fd(struct pk_store *w);
+enum picket_status pk_bridge_examine(struct pk_store *b, struct pk_findings *out,
+                                     uint64_t until_ms);
+void pk_bridge_forked(struct pk_store *b);
+void pk_bridge_close(struct pk_store *b);
 
 /* ---- for drivers to call; `b` is what they met ---- */
 

@@ -65,23 +65,6 @@ static bool only_reads(const struct pk_command *c)
            (c->verb == PK_FENCE_GET && c->token == 0);
 }
 
-/* The time left of the machine's own clock, on the one that conditions can wait for. */
-static struct timespec monotonic_at(uint64_t until_ms)
-{
-    uint64_t now = pk_clock_ms();
-    uint64_t left = until_ms > now ? until_ms - now : 0;
-    struct timespec t;
-    PK_ASSERT(clock_gettime(CLOCK_MONOTONIC, &t) == 0);
-    left = left < UINT64_C(1) << 40 ? left : UINT64_C(1) << 40; /* "never" is no date */
-    t.tv_sec += (time_t)(left / 1000);
-    t.tv_nsec += (long)(left % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 /* What stands in the way, for people. Mutex held. */
 static const char *trouble_of(const struct pk_store *s, char *out, size_t size)
 {
@@ -125,7 +108,7 @@ static enum picket_status remote_call(struct pk_store *s, struct pk_command *c,
     if (wrong != NULL) {
         return pk_fail(PICKET_BADARG, "%s", wrong);
     }
-    struct timespec until = monotonic_at(until_ms);
+    struct timespec until = pk_clock_monotonic(until_ms);
     pthread_mutex_lock(&s->mutex);
     struct pk_remote_ask *a = pk_remote_ask_new(s, PK_REMOTE_ASK_CALL);
     if (c->verb == PK_FENCE_SET && c->request == 0) {
@@ -374,7 +357,7 @@ static enum picket_status remote_watch_open(struct pk_store *s, struct pk_store 
     if (status != PICKET_OK) {
         return status;
     }
-    struct timespec until = monotonic_at(pk_clock_ms() + WATCH_PATIENCE_MS);
+    struct timespec until = pk_clock_monotonic(pk_clock_ms() + WATCH_PATIENCE_MS);
     int late = 0;
     pthread_mutex_lock(&w->mutex);
     while (!w->streamed && late == 0) { /* what happens after we return is seen */

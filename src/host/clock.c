@@ -3,7 +3,6 @@
 
 #include <sys/random.h>
 #include <sys/timerfd.h>
-#include <time.h>
 
 #include "core/door.h"
 
@@ -12,6 +11,22 @@ uint64_t pk_clock_ms(void)
     struct timespec t;
     PK_ASSERT(clock_gettime(CLOCK_BOOTTIME, &t) == 0);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+struct timespec pk_clock_monotonic(uint64_t at_ms)
+{
+    uint64_t now = pk_clock_ms();
+    uint64_t left = at_ms > now ? at_ms - now : 0;
+    struct timespec t;
+    PK_ASSERT(clock_gettime(CLOCK_MONOTONIC, &t) == 0);
+    left = left < UINT64_C(1) << 40 ? left : UINT64_C(1) << 40; /* "never" is no date */
+    t.tv_sec += (time_t)(left / 1000);
+    t.tv_nsec += (long)(left % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    return t;
 }
 
 uint64_t pk_random(void)

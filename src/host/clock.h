@@ -8,8 +8,12 @@
 #define PICKET_HOST_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 uint64_t pk_clock_ms(void);
+
+/* The same point of time on CLOCK_MONOTONIC, which conditions can wait for. */
+struct timespec pk_clock_monotonic(uint64_t at_ms);
 
 /* A number that can't be foreseen, for request ids and jitter. Never 0. */
 uint64_t pk_random(void);
