@@ -139,8 +139,8 @@ enum picket_status pk_doctor_measure(struct picket *p, uint64_t until_ms, bool p
 /* A TTL that would do, with room to spare: a round number. */
 static uint64_t enough_ms(const struct pk_doctor_times *t)
 {
-    uint64_t by_pause = 2 * TIGHT * (t->pause_us + t->max_us);
-    uint64_t by_way = 2 * (uint64_t)ROUND_TRIPS_MIN * t->p50_us;
+    uint64_t by_pause = UINT64_C(2) * TIGHT * (t->pause_us + t->max_us);
+    uint64_t by_way = UINT64_C(2) * ROUND_TRIPS_MIN * t->p50_us;
     uint64_t ms = (by_pause > by_way ? by_pause : by_way) / 1000 + 1;
     uint64_t step = ms > 10000 ? 10000 : ms > 1000 ? 1000 : 100;
     return (ms + step - 1) / step * step;
