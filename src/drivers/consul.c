@@ -18,276 +18,10 @@
 
 enum {
     PORT = 8500,
-    SESSION_MIN_MS = 10000, /* Consul has no shorter ones */
-    TRIES = 5,              /* at a key that changes meanwhile */
-    DELAYED_MS = 1000,      /* until a lock under lock-delay is looked at again */
-    CHECKS_MAX = 64,        /* operations of a transaction */
+    TRIES = 5,         /* at a key that changes meanwhile */
+    UNTOLD_MS = 1000,  /* until who is not told looks again */
+    DELAYED_MS = 1000, /* until a lock under lock-delay is looked at again */
 };
-
-struct pk_consul_lease {
-    struct pk_consul_lease *next;
-    uint64_t id;
-    char session[PK_CONSUL_ID_ROOM];
-    uint64_t ticket; /* the index of its key; 0: not known */
-    uint64_t ttl_ms; /* that its owner believes in */
-};
-
-/* ---- leases ---- */
-
-static struct pk_consul_lease *find_lease(struct pk_consul *c, uint64_t id)
-{
-    struct pk_consul_lease *l = c->leases;
-    while (l != NULL && l->id != id) {
-        l = l->next;
-    }
-    return l;
-}
-
-static void forget_lease(struct pk_consul *c, uint64_t id)
-{
-    for (struct pk_consul_lease **at = &c->leases; *at != NULL; at = &(*at)->next) {
-        if ((*at)->id == id) {
-            struct pk_consul_lease *l = *at;
-            *at = l->next;
-            (void)pk_door_resize(l, 0);
-            return;
-        }
-    }
-}
-
-static struct pk_consul_lease *note_lease(struct pk_consul *c, uint64_t id,
-                                          const char *session, uint64_t ttl_ms)
-{
-    struct pk_consul_lease *l = pk_door_resize(NULL, sizeof *l);
-    *l = (struct pk_consul_lease){.next = c->leases, .id = id, .ttl_ms = ttl_ms};
-    (void)snprintf(l->session, sizeof l->session, "%s", session);
-    c->leases = l;
-    return l;
-}
-
-static void ticket_key(const struct pk_consul *c, uint64_t id,
-                       char out[PK_CONSUL_KEY_ROOM])
-{
-    (void)snprintf(out, PK_CONSUL_KEY_ROOM, "%s/.leases/%" PRIu64, c->prefix, id);
-}
-
-/* The TTL that is written on a ticket. */
-static uint64_t ttl_on(const struct pk_consul_key *ticket)
-{
-    struct pk_card card;
-    char *room = pk_door_resize(NULL, ticket->len + 1);
-    bool read = pk_card_read(pk_bytes(ticket->value, ticket->len), room, &card);
-    (void)pk_door_resize(room, 0);
-    return read ? card.ttl_ms : SESSION_MIN_MS;
-}
-
-/* Finds a lease that may be another process', by its ticket. LOST: there is none. */
-static enum picket_status know_lease(struct pk_consul *c, uint64_t id, uint64_t until_ms,
-                                     struct pk_consul_lease **out)
-{
-    char key[PK_CONSUL_KEY_ROOM];
-    struct pk_consul_key ticket = {0};
-    *out = find_lease(c, id);
-    if (*out != NULL) {
-        return PICKET_OK;
-    }
-    ticket_key(c, id, key);
-    enum picket_status s = pk_consul_get(c, &c->call, key, &ticket, until_ms);
-    if (s == PICKET_OK && ticket.session[0] == '\0') {
-        s = pk_fail_plain(PICKET_LOST);
-    } else if (s == PICKET_OK) {
-        *out = note_lease(c, id, ticket.session, ttl_on(&ticket));
-        (*out)->ticket = ticket.index;
-    }
-    pk_consul_key_free(&ticket);
-    return s;
-}
-
-/* Writes the ticket, or writes it anew: what was asked for with the old one can't be done
- * any more. */
-static enum picket_status write_ticket(struct pk_consul *c, struct pk_consul_lease *l,
-                                       struct pk_bytes card, uint64_t until_ms)
-{
-    char key[PK_CONSUL_KEY_ROOM];
-    size_t refused = 0;
-    uint64_t index = 0;
-    json_t *txn = json_array();
-    ticket_key(c, l->id, key);
-    pk_consul_op_add(txn, &(struct pk_consul_op){.verb = "lock",
-                                                 .key = key,
-                                                 .session = l->session,
-                                                 .value = card,
-                                                 .has_value = true});
-    enum picket_status s = pk_consul_run(c, &c->call, txn, &index, &refused, until_ms);
-    if (s == PICKET_OK) {
-        l->ticket = index;
-    }
-    return s == PICKET_NOTHELD ? pk_fail_plain(PICKET_LOST) : s;
-}
-
-static enum picket_status create_session(struct pk_consul *c, const struct pk_tenancy *t,
-                                         uint64_t until_ms)
-{
-    uint64_t ttl_ms = t->ttl_ms < SESSION_MIN_MS ? SESSION_MIN_MS : t->ttl_ms;
-    char body[240];
-    /* No checks: only the TTL decides, not what nodes believe of each other. */
-    (void)snprintf(body, sizeof body,
-                   "{\"Name\":\"picket-%" PRIu64 "\",\"TTL\":\"%" PRIu64
-                   "ms\",\"LockDelay\":\"0s\",\"Behavior\":\"delete\","
-                   "\"NodeChecks\":[],\"Checks\":[]}",
-                   t->id, ttl_ms);
-    const struct pk_consul_ask a = {
-        .method = "PUT", .path = "/session/create", .body = body, .changes = true};
-    enum picket_status s = pk_consul_ask(c, &c->call, &a, until_ms);
-    json_t *j = s == PICKET_OK ? pk_consul_json(c, &c->call, &s) : NULL;
-    if (j == NULL) {
-        return s;
-    }
-    const char *id = json_string_value(json_object_get(j, "ID"));
-    if (id == NULL) {
-        s = pk_fail(PICKET_STORE, "%s makes no sessions", c->show);
-    } else {
-        (void)note_lease(c, t->id, id, t->ttl_ms);
-    }
-    json_decref(j);
-    return s;
-}
-
-/* A session without a ticket that an unknown outcome leaves behind ends by itself, and
- * holds nothing. */
-static enum picket_status consul_lease_open(void *own, struct pk_tenancy *t,
-                                            uint64_t until_ms)
-{
-    struct pk_consul *c = own;
-    struct pk_consul_lease *l = NULL;
-    enum picket_status s = PICKET_LOST;
-    if (c->opening == t->id) {
-        s = know_lease(c, t->id, until_ms, &l);
-    }
-    c->opening = t->id;
-    if (s == PICKET_LOST) {
-        s = create_session(c, t, until_ms);
-        l = find_lease(c, t->id);
-    }
-    if (s != PICKET_OK || l->ticket != 0) {
-        return s;
-    }
-    size_t len;
-    char *card = pk_card_write(&(struct pk_card){.lease = t->id,
-                                                 .mode = PK_EXCLUSIVE,
-                                                 .since_ms = pk_card_now(),
-                                                 .ttl_ms = t->ttl_ms,
-                                                 .label = t->label},
-                               &len);
-    s = write_ticket(c, l, pk_bytes(card, len), until_ms);
-    free(card);
-    return s;
-}
-
-/* Reports the holds of the lease that are gone although it lives: what the watches tell
- * too, but these have no line for each, and lines may be dead. */
-static void check_holds(struct pk_consul *c, const struct pk_consul_lease *l,
-                        uint64_t until_ms)
-{
-    struct pk_consul_watch *held[CHECKS_MAX];
-    size_t n = 0;
-    json_t *txn = json_array();
-    pthread_mutex_lock(&c->mutex);
-    for (struct pk_consul_watch *w = c->watches; w != NULL; w = w->next) {
-        if (w->lease == l->id && w->hold && !w->dropped && !w->parked && n < CHECKS_MAX) {
-            pk_consul_op_add(txn, &(struct pk_consul_op){.verb = "check-session",
-                                                         .key = w->key,
-                                                         .session = w->session});
-            held[n++] = w;
-        }
-    }
-    pthread_mutex_unlock(&c->mutex);
-    uint64_t index = 0;
-    size_t refused = 0;
-    enum picket_status s = PICKET_OK;
-    if (n == 0) {
-        json_decref(txn);
-    } else {
-        s = pk_consul_run(c, &c->call, txn, &index, &refused, until_ms);
-    }
-    json_t *answer = s == PICKET_NOTHELD ? pk_consul_json(c, &c->call, &s) : NULL;
-    const json_t *errors = json_object_get(answer, "Errors");
-    for (size_t i = 0; i < json_array_size(errors); i++) {
-        const json_t *which = json_object_get(json_array_get(errors, i), "OpIndex");
-        size_t op = (size_t)json_integer_value(which);
-        if (op < n) {
-            pk_consul_ended(c, &c->call, held[op], until_ms);
-        }
-    }
-    json_decref(answer);
-}
-
-static enum picket_status consul_lease_renew(void *own, uint64_t lease, uint64_t *ttl_ms,
-                                             uint64_t until_ms)
-{
-    struct pk_consul *c = own;
-    struct pk_consul_lease *l = NULL;
-    char path[80];
-    enum picket_status s = know_lease(c, lease, until_ms, &l);
-    if (s != PICKET_OK) {
-        return s;
-    }
-    if (*ttl_ms != 0 && *ttl_ms != l->ttl_ms) {
-        return pk_fail(PICKET_UNSUPPORTED,
-                       "a session of Consul keeps the TTL that it was made with; open "
-                       "another lease");
-    }
-    (void)snprintf(path, sizeof path, "/session/renew/%s", l->session);
-    const struct pk_consul_ask a = {
-        .method = "PUT", .path = path, .body = "", .changes = true};
-    s = pk_consul_ask(c, &c->call, &a, until_ms);
-    if (s == PICKET_OK && c->call.status == 404) {
-        forget_lease(c, lease);
-        return pk_fail_plain(PICKET_LOST);
-    }
-    if (s == PICKET_OK) {
-        *ttl_ms = l->ttl_ms;
-        check_holds(c, l, until_ms);
-    }
-    return s;
-}
-
-static enum picket_status consul_lease_close(void *own, uint64_t lease, uint64_t until_ms)
-{
-    struct pk_consul *c = own;
-    struct pk_consul_lease *l = NULL;
-    char path[80];
-    enum picket_status s = know_lease(c, lease, until_ms, &l);
-    if (s != PICKET_OK) {
-        return s;
-    }
-    (void)snprintf(path, sizeof path, "/session/destroy/%s", l->session);
-    const struct pk_consul_ask a = {
-        .method = "PUT", .path = path, .body = "", .changes = true};
-    s = pk_consul_ask(c, &c->call, &a, until_ms);
-    if (s == PICKET_OK) {
-        forget_lease(c, lease);
-    }
-    return s;
-}
-
-/* Consul does not tell how much is left: its TTL, if it is there at all. */
-static enum picket_status consul_lease_look(void *own, uint64_t lease, uint64_t *left_ms,
-                                            uint64_t until_ms)
-{
-    struct pk_consul *c = own;
-    char key[PK_CONSUL_KEY_ROOM];
-    struct pk_consul_key ticket = {0};
-    ticket_key(c, lease, key);
-    enum picket_status s = pk_consul_get(c, &c->call, key, &ticket, until_ms);
-    if (s == PICKET_OK && ticket.session[0] == '\0') {
-        s = pk_fail_plain(PICKET_LOST);
-    } else if (s == PICKET_OK) {
-        *left_ms = ttl_on(&ticket);
-    }
-    pk_consul_key_free(&ticket);
-    return s;
-}
 
 /* ---- standing ---- */
 
@@ -318,22 +52,6 @@ static void add_check(json_t *txn, const char *key, uint64_t index)
                                                  .index = index});
 }
 
-/* The ticket was written anew, perhaps by a request of ours without an answer. */
-static enum picket_status read_ticket(struct pk_consul *c, struct pk_consul_lease *l,
-                                      uint64_t until_ms)
-{
-    char key[PK_CONSUL_KEY_ROOM];
-    struct pk_consul_key ticket = {0};
-    ticket_key(c, l->id, key);
-    enum picket_status s = pk_consul_get(c, &c->call, key, &ticket, until_ms);
-    if (s == PICKET_OK && strcmp(ticket.session, l->session) != 0) {
-        s = pk_fail_plain(PICKET_LOST);
-    }
-    l->ticket = ticket.index;
-    pk_consul_key_free(&ticket);
-    return s;
-}
-
 enum taken { TAKEN, CHANGED, DELAYED };
 
 /* Takes the lock, which was free in the state `index` (0: there was no key). */
@@ -346,7 +64,7 @@ static enum picket_status take(struct pk_consul *c, struct pk_consul_lease *l,
     uint64_t granted = 0;
     size_t refused = 0;
     json_t *txn = json_array();
-    ticket_key(c, l->id, key);
+    pk_consul_ticket_key(c, l->id, key);
     add_check(txn, key, l->ticket);
     add_check(txn, w->key, index);
     add_lock(txn, w, k->card);
@@ -367,7 +85,7 @@ static enum picket_status take(struct pk_consul *c, struct pk_consul_lease *l,
         } else if (pk_consul_said(&c->call, "invalid session")) {
             s = pk_fail_plain(PICKET_LOST);
         } else if (refused == 0) {
-            s = read_ticket(c, l, until_ms);
+            s = pk_consul_ticket_read(c, l, until_ms);
         }
     }
     return s;
@@ -382,7 +100,7 @@ static enum picket_status stand_aside(struct pk_consul *c, struct pk_consul_leas
     if (wait || !w->unsure) {
         return PICKET_OK;
     }
-    enum picket_status s = write_ticket(c, l, k->card, until_ms);
+    enum picket_status s = pk_consul_ticket_write(c, l, k->card, until_ms);
     w->unsure = w->unsure && s != PICKET_OK;
     return s;
 }
@@ -391,12 +109,14 @@ static enum picket_status consul_stand(void *own, struct pk_stake *k, bool wait,
                                        uint64_t until_ms)
 {
     struct pk_consul *c = own;
-    struct pk_consul_lease *l = find_lease(c, k->lease);
+    struct pk_consul_lease *l = pk_consul_lease_find(c, k->lease);
     if (l == NULL) {
         return pk_fail_plain(PICKET_LOST);
     }
     if (k->own == NULL) {
-        k->own = pk_consul_watch_new(c, k, l->session);
+        char key[PK_CONSUL_KEY_ROOM];
+        pk_consul_lock_key(c, k->name, key);
+        k->own = pk_consul_watch_new(c, k->lease, k->request, key, l->session);
     }
     struct pk_consul_watch *w = k->own;
     enum taken taken = CHANGED;
@@ -417,10 +137,8 @@ static enum picket_status consul_stand(void *own, struct pk_stake *k, bool wait,
             return PICKET_OK;
         }
         if (s == PICKET_OK && held) {
-            if (wait) {
-                k->again_ms = pk_clock_ms() + PK_CONSUL_LOOK_MS;
-                pk_consul_watch_wait(c, w, seen);
-            }
+            bool told = wait && pk_consul_watch_wait(c, w, seen);
+            k->again_ms = pk_clock_ms() + (told ? PK_CONSUL_LOOK_MS : UNTOLD_MS);
             return stand_aside(c, l, k, wait, until_ms);
         }
         if (s == PICKET_OK) {
@@ -479,12 +197,12 @@ static enum picket_status consul_leave(void *own, struct pk_stake *k, uint64_t u
 {
     struct pk_consul *c = own;
     struct pk_consul_watch *w = k->own;
-    struct pk_consul_lease *l = find_lease(c, k->lease);
+    struct pk_consul_lease *l = pk_consul_lease_find(c, k->lease);
     if (w == NULL || l == NULL) {
         return pk_fail_plain(l == NULL ? PICKET_LOST : PICKET_NOTHELD);
     }
     if (w->unsure) { /* what is under way must not come true after we have looked */
-        enum picket_status s = write_ticket(c, l, k->card, until_ms);
+        enum picket_status s = pk_consul_ticket_write(c, l, k->card, until_ms);
         if (s != PICKET_OK) {
             return s;
         }
@@ -548,7 +266,7 @@ static enum picket_status consul_release(void *own, uint64_t lease, const char *
     struct pk_consul *c = own;
     struct pk_consul_lease *l = NULL;
     char key[PK_CONSUL_KEY_ROOM];
-    enum picket_status s = know_lease(c, lease, until_ms, &l);
+    enum picket_status s = pk_consul_lease_know(c, lease, until_ms, &l);
     if (s != PICKET_OK) {
         return s;
     }
@@ -635,6 +353,10 @@ void pk_consul_ended(struct pk_consul *c, struct pk_consul_line *l,
     char key[PK_CONSUL_KEY_ROOM];
     char path[PK_CONSUL_URL_ROOM];
     struct pk_consul_key note = {0};
+    if (w->request == 0) {
+        pk_bridge_lease_ended(c->bridge, w->lease, PK_END_EXPIRED);
+        return;
+    }
     note_key(key, w->key, w->token);
     enum picket_status s = pk_consul_get(c, l, key, &note, until_ms);
     char *why = s == PICKET_OK && note.there ? strchr(note.value, '\n') : NULL;
@@ -675,7 +397,7 @@ static void consul_close(void *own)
     pk_consul_watch_close(c);
     pk_consul_line_close(&c->call);
     while (c->leases != NULL) {
-        forget_lease(c, c->leases->id);
+        pk_consul_lease_forget(c, c->leases->id);
     }
     curl_slist_free_all(c->headers);
     pk_url_free(&c->url);
@@ -685,10 +407,10 @@ static void consul_close(void *own)
 
 static const struct pk_bridged ops = {
     .meet = consul_meet,
-    .lease_open = consul_lease_open,
-    .lease_renew = consul_lease_renew,
-    .lease_close = consul_lease_close,
-    .lease_look = consul_lease_look,
+    .lease_open = pk_consul_lease_open,
+    .lease_renew = pk_consul_lease_renew,
+    .lease_close = pk_consul_lease_close,
+    .lease_look = pk_consul_lease_look,
     .stand = consul_stand,
     .leave = consul_leave,
     .forget = consul_forget,

@@ -65,7 +65,8 @@ struct pk_consul {
     bool known;                 /* it has been seen that this is a Consul */
     struct pk_consul_line call; /* who talks */
     struct pk_consul_lease *leases;
-    uint64_t opening; /* a lease that may have been opened without our knowing */
+    uint64_t mine;    /* the lease that this process opened last */
+    uint64_t opening; /* one that may have been opened without our knowing */
 
     CURLM *multi;
     int epoll_fd;
@@ -154,9 +155,45 @@ enum picket_status pk_consul_run(struct pk_consul *c, struct pk_consul_line *l,
 /* Whether the refusal has that word. */
 bool pk_consul_said(const struct pk_consul_line *l, const char *word);
 
+/* ---- consul_lease.c ---- */
+
+struct pk_consul_lease {
+    struct pk_consul_lease *next;
+    uint64_t id;
+    char session[PK_CONSUL_ID_ROOM];
+    uint64_t ticket;               /* the index of its key; 0: not known */
+    uint64_t ttl_ms;               /* that its owner believes in */
+    struct pk_consul_watch *watch; /* of the ticket, if it is ours */
+};
+
+/* One that is known already; NULL: none. */
+struct pk_consul_lease *pk_consul_lease_find(struct pk_consul *c, uint64_t id);
+/* Any that there is, by its ticket. LOST: there is none. */
+enum picket_status pk_consul_lease_know(struct pk_consul *c, uint64_t id,
+                                        uint64_t until_ms, struct pk_consul_lease **out);
+void pk_consul_lease_forget(struct pk_consul *c, uint64_t id);
+void pk_consul_ticket_key(const struct pk_consul *c, uint64_t id,
+                          char out[PK_CONSUL_KEY_ROOM]);
+/* Writes the ticket, or writes it anew: what was asked for with the old one can't be done
+ * any more. */
+enum picket_status pk_consul_ticket_write(struct pk_consul *c, struct pk_consul_lease *l,
+                                          struct pk_bytes card, uint64_t until_ms);
+/* Finds out its index, which a request of ours without an answer may have changed. */
+enum picket_status pk_consul_ticket_read(struct pk_consul *c, struct pk_consul_lease *l,
+                                         uint64_t until_ms);
+/* As in bridge.h. */
+enum picket_status pk_consul_lease_open(void *own, struct pk_tenancy *t,
+                                        uint64_t until_ms);
+enum picket_status pk_consul_lease_renew(void *own, uint64_t lease, uint64_t *ttl_ms,
+                                         uint64_t until_ms);
+enum picket_status pk_consul_lease_close(void *own, uint64_t lease, uint64_t until_ms);
+enum picket_status pk_consul_lease_look(void *own, uint64_t lease, uint64_t *left_ms,
+                                        uint64_t until_ms);
+
 /* ---- consul_watch.c ---- */
 
-/* A stake's own: what the keeper's thread watches for it. */
+/* What the keeper's thread watches: a key for a stake, whose own this is, or the ticket
+ * of our lease, with request 0. */
 struct pk_consul_watch {
     struct pk_consul_watch *next;
     uint64_t lease, request;
@@ -180,12 +217,14 @@ struct pk_consul_watch {
     uint32_t failures;
 };
 
-/* For who talks. A new one of the stake, which waits for nothing yet. */
-struct pk_consul_watch *pk_consul_watch_new(struct pk_consul *c, const struct pk_stake *k,
+/* For who talks. A new one, which waits for nothing yet. */
+struct pk_consul_watch *pk_consul_watch_new(struct pk_consul *c, uint64_t lease,
+                                            uint64_t request, const char *key,
                                             const char *session);
-/* It waits for the key to be free, seen as it is in `seen`; */
-void pk_consul_watch_wait(struct pk_consul *c, struct pk_consul_watch *w, uint64_t seen);
-/* or it holds, since its write at `index`, with `token`. */
+/* It waits for the key to be free, seen as it is in `seen`; false: so many do that it may
+ * not be told. */
+bool pk_consul_watch_wait(struct pk_consul *c, struct pk_consul_watch *w, uint64_t seen);
+/* It holds, since its write at `index`, with `token`. */
 void pk_consul_watch_hold(struct pk_consul *c, struct pk_consul_watch *w, uint64_t index,
                           uint64_t token);
 void pk_consul_watch_drop(struct pk_consul *c, struct pk_consul_watch *w);
@@ -193,7 +232,8 @@ void pk_consul_watch_drop(struct pk_consul *c, struct pk_consul_watch *w);
 bool pk_consul_watch_open(struct pk_consul *c);
 void pk_consul_watch_close(struct pk_consul *c);
 bool pk_consul_await(void *own, uint64_t until_ms);
-/* Tells the bridge that the hold is gone, and why, as far as it was noted. */
+/* Tells the bridge that the hold is gone, and why, as far as it was noted; or that the
+ * lease is. */
 void pk_consul_ended(struct pk_consul *c, struct pk_consul_line *l,
                      const struct pk_consul_watch *w, uint64_t until_ms);
 

@@ -111,13 +111,13 @@ void pk_consul_watch_close(struct pk_consul *c)
 
 /* ---- for who talks ---- */
 
-struct pk_consul_watch *pk_consul_watch_new(struct pk_consul *c, const struct pk_stake *k,
+struct pk_consul_watch *pk_consul_watch_new(struct pk_consul *c, uint64_t lease,
+                                            uint64_t request, const char *key,
                                             const char *session)
 {
     struct pk_consul_watch *w = pk_door_resize(NULL, sizeof *w);
-    *w = (struct pk_consul_watch){
-        .lease = k->lease, .request = k->request, .parked = true};
-    pk_consul_lock_key(c, k->name, w->key);
+    *w = (struct pk_consul_watch){.lease = lease, .request = request, .parked = true};
+    (void)snprintf(w->key, sizeof w->key, "%s", key);
     (void)snprintf(w->session, sizeof w->session, "%s", session);
     pthread_mutex_lock(&c->mutex);
     w->next = c->watches;
@@ -126,15 +126,20 @@ struct pk_consul_watch *pk_consul_watch_new(struct pk_consul *c, const struct pk
     return w;
 }
 
-void pk_consul_watch_wait(struct pk_consul *c, struct pk_consul_watch *w, uint64_t seen)
+bool pk_consul_watch_wait(struct pk_consul *c, struct pk_consul_watch *w, uint64_t seen)
 {
+    unsigned waiting = 0;
     pthread_mutex_lock(&c->mutex);
+    for (const struct pk_consul_watch *at = c->watches; at != NULL; at = at->next) {
+        waiting += !at->hold && !at->dropped;
+    }
     w->hold = false;
     w->parked = false;
     w->from = seen;
     w->index = 0;
     pthread_mutex_unlock(&c->mutex);
     pk_bridge_wake(c->bridge);
+    return waiting <= LINES_MAX;
 }
 
 void pk_consul_watch_hold(struct pk_consul *c, struct pk_consul_watch *w, uint64_t index,
