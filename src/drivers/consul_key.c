@@ -38,7 +38,9 @@ bool pk_consul_lock_name(const struct pk_consul *c, const char *key,
 /* ---- base64, in which values travel ---- */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                             "0123456789+/";
+                             "0123456789+/="; /* the last one fills up */
+
+enum { FILL = 64 };
 
 static char *encode(struct pk_bytes bytes)
 {
@@ -52,8 +54,8 @@ static char *encode(struct pk_bytes bytes)
         three |= left > 2 ? from[i + 2] : 0;
         out[n++] = digits[three >> 18];
         out[n++] = digits[three >> 12 & 63];
-        out[n++] = left > 1 ? digits[three >> 6 & 63] : '=';
-        out[n++] = left > 2 ? digits[three & 63] : '=';
+        out[n++] = digits[left > 1 ? three >> 6 & 63 : FILL];
+        out[n++] = digits[left > 2 ? three & 63 : FILL];
     }
     out[n] = '\0';
     return out;
@@ -68,7 +70,7 @@ static char *decode(const char *text, size_t *len)
     const char *digit;
     PK_ASSERT(out != NULL);
     *len = 0;
-    while (*text != '\0' && (digit = strchr(digits, *text++)) != NULL) {
+    while (*text != '\0' && *text != '=' && (digit = strchr(digits, *text++)) != NULL) {
         bits = bits << 6 | (uint32_t)(digit - digits);
         have += 6;
         if (have >= 8) {
