@@ -394,11 +394,11 @@ static void consul_forked(void *own)
 static void consul_close(void *own)
 {
     struct pk_consul *c = own;
-    pk_consul_watch_close(c);
-    pk_consul_line_close(&c->call);
-    while (c->leases != NULL) {
+    while (c->leases != NULL) { /* and their watches */
         pk_consul_lease_forget(c, c->leases->id);
     }
+    pk_consul_watch_close(c);
+    pk_consul_line_close(&c->call);
     curl_slist_free_all(c->headers);
     pk_url_free(&c->url);
     pthread_mutex_destroy(&c->mutex);
