@@ -74,7 +74,6 @@ static enum picket_status take(struct pk_consul *c, struct pk_consul_lease *l,
         *taken = TAKEN;
         k->state = PK_CLAIM_HELD;
         k->token = granted;
-        w->unsure = false;
         pk_consul_watch_hold(c, w, granted, granted);
     } else if (s == PICKET_UNKNOWN) {
         w->unsure = true;
@@ -101,7 +100,7 @@ static enum picket_status stand_aside(struct pk_consul *c, struct pk_consul_leas
         return PICKET_OK;
     }
     enum picket_status s = pk_consul_ticket_write(c, l, k->card, until_ms);
-    w->unsure = w->unsure && s != PICKET_OK;
+    w->unsure = s != PICKET_OK;
     return s;
 }
 
@@ -132,7 +131,6 @@ static enum picket_status consul_stand(void *own, struct pk_stake *k, bool wait,
         if (ours) {
             k->state = PK_CLAIM_HELD;
             k->token = token;
-            w->unsure = false;
             pk_consul_watch_hold(c, w, index, token);
             return PICKET_OK;
         }
@@ -206,6 +204,7 @@ static enum picket_status consul_leave(void *own, struct pk_stake *k, uint64_t u
         if (s != PICKET_OK) {
             return s;
         }
+        w->unsure = false;
     } else if (!w->hold) {
         return PICKET_OK; /* who waits has nothing in the store */
     } else {
@@ -499,7 +498,7 @@ static enum picket_status consul_open(const char *rest, struct pk_store **out)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, init_curl);
     struct pk_consul *c = pk_door_resize(NULL, sizeof *c);
-    *c = (struct pk_consul){.epoll_fd = -1};
+    *c = (struct pk_consul){.epoll_fd = -1, .patience_ms = PK_CONSUL_PATIENCE_MS};
     (void)pthread_mutex_init(&c->mutex, NULL);
     for (size_t i = 0; i < PK_CONSUL_SOCKETS_MAX; i++) {
         c->sockets[i] = -1;

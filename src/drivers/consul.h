@@ -37,6 +37,7 @@ enum {
     PK_CONSUL_PREFIX_MAX = 200,
     PK_CONSUL_KEY_ROOM = PK_CONSUL_PREFIX_MAX + PK_KEY_MAX + 48,
     PK_CONSUL_URL_ROOM = 320 + 3 * PK_CONSUL_KEY_ROOM,
+    PK_CONSUL_PATIENCE_MS = 3000,
     PK_CONSUL_LOOK_MS = 15000, /* a waiter looks at least that often */
 };
 
@@ -64,6 +65,7 @@ struct pk_consul {
     struct curl_slist *headers;
     bool known;                 /* it has been seen that this is a Consul */
     struct pk_consul_line call; /* who talks */
+    uint64_t patience_ms;       /* with one answer: renewals wait for it too */
     struct pk_consul_lease *leases;
     uint64_t mine;    /* the lease that this process opened last */
     uint64_t opening; /* one that may have been opened without our knowing */
@@ -199,7 +201,8 @@ struct pk_consul_watch {
     uint64_t lease, request;
     char key[PK_CONSUL_KEY_ROOM];
     char session[PK_CONSUL_ID_ROOM];
-    bool unsure; /* a grant may be under way that we know nothing of */
+    bool
+        unsure; /* a copy of its request may be under way, even if another one was done */
 
     /* Under the mutex. */
     bool hold;      /* it holds since `index`, else it waits */

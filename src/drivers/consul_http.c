@@ -197,8 +197,9 @@ static enum picket_status ask_once(struct pk_consul *c, struct pk_consul_line *l
     if (now >= until_ms) {
         return pk_fail(PICKET_UNREACHABLE, "%s: no time is left to ask", c->show);
     }
+    uint64_t ms = until_ms - now < c->patience_ms ? until_ms - now : c->patience_ms;
     pk_consul_line_set(c, l, a);
-    curl_easy_setopt(l->easy, CURLOPT_TIMEOUT_MS, (long)(until_ms - now));
+    curl_easy_setopt(l->easy, CURLOPT_TIMEOUT_MS, (long)ms);
     return pk_consul_line_end(c, l, a, curl_easy_perform(l->easy));
 }
 

@@ -12,6 +12,7 @@
 enum {
     SESSION_MIN_MS = 10000, /* Consul has no shorter ones */
     CHECKS_MAX = 64,        /* operations of a transaction */
+    PATIENCE_MIN_MS = 250,
 };
 
 /* ---- which there are ---- */
@@ -149,6 +150,10 @@ static void keep_lease(struct pk_consul *c, struct pk_consul_lease *l)
         pk_consul_lease_forget(c, c->mine);
     }
     c->mine = l->id;
+    c->patience_ms = l->ttl_ms / 3;
+    c->patience_ms = c->patience_ms > PK_CONSUL_PATIENCE_MS ? PK_CONSUL_PATIENCE_MS
+                     : c->patience_ms < PATIENCE_MIN_MS     ? PATIENCE_MIN_MS
+                                                            : c->patience_ms;
     if (l->watch == NULL) {
         pk_consul_ticket_key(c, l->id, key);
         l->watch = pk_consul_watch_new(c, l->id, 0, key, l->session);
