@@ -7,16 +7,14 @@ import contextlib
 import http.server
 import json
 import os
-import signal
 import socket
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 
 from cluster import free_ports
 from databases import Cutter
+from stores import Absent, ConsulServer
 from tap import check, contains, equal, main, skip, test, wait_until
 
 CALL = os.path.abspath(os.environ.get("LOCK_CALL", "build/test/lock_call"))
@@ -26,52 +24,27 @@ ROOT = "b1gs33cr3t-0000-4000-8000-000000000000"
 class Consul:
     """One server, and its HTTP API."""
 
-    def __init__(self, t, acl=False):
-        self.program = os.environ.get("CONSUL_BIN")
-        if not self.program:
-            skip("CONSUL_BIN names no Consul server")
-        self.port, rpc, serf = free_ports(3)
+    def __init__(self, t, token=None):
+        try:
+            self.server = ConsulServer(t.path("consul"), token)
+        except Absent as e:
+            skip(e)
+        self.program = self.server.program
+        self.port = self.server.port
         self.url = f"consul://127.0.0.1:{self.port}"
-        self.token = ROOT if acl else ""
-        folder = t.path("consul")
-        settings = {"ports": {"http": self.port, "server": rpc, "serf_lan": serf,
-                              "serf_wan": -1, "dns": -1},
-                    "performance": {"raft_multiplier": 1}}
-        if acl:
-            settings["acl"] = {"enabled": True, "default_policy": "deny",
-                               "tokens": {"master": ROOT}}
-        self.command = [self.program, "agent", "-server", "-bootstrap-expect=1",
-                        f"-data-dir={folder}", "-bind=127.0.0.1", "-log-level=err",
-                        f"-config-file={t.write('consul.json', json.dumps(settings))}"]
-        self.process = None
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL)
-        wait_until(self._answers, 60, "a leader")
+        self.server.start()
+        self.server.wait()
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        self.server.kill()
 
-    def _answers(self):
-        try:
-            return self.ask("PUT", "/kv/ready", b"1") is True
-        except OSError:
-            return False
-
-    def ask(self, method, path, body=None):
+    def ask(self, *words):
         """The answer, or its status if it is none."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1{path}", body,
-                                         method=method)
-        if self.token:
-            request.add_header("X-Consul-Token", self.token)
-        try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                return json.loads(answer.read() or "null")
-        except urllib.error.HTTPError as e:
-            return e.code
+        status, text = self.server.ask(*words)
+        return json.loads(text or "null") if status == 200 else status
 
     def keys(self, prefix="picket/"):
         found = self.ask("GET", f"/kv/{prefix}?keys")
@@ -298,11 +271,11 @@ def wait__whose_request_comes_late_has_no_effect(t):
 def stopped_server__does_not_hang_a_call(t):
     with Consul(t) as c:
         equal(t.picket("ls", "--on", c.url).returncode, 0)
-        os.kill(c.process.pid, signal.SIGSTOP)
+        c.server.stop()
         began = time.monotonic()
         done = t.picket("acquire", "--on", c.url, "-w", "2", "--ttl", "5s", "db")
         took = time.monotonic() - began
-        os.kill(c.process.pid, signal.SIGCONT)
+        c.server.cont()
         equal(done.returncode, 125)
         contains(done.stderr, c.url)
         check(took < 30, f"{took} s")
@@ -312,7 +285,7 @@ def stopped_server__does_not_hang_a_call(t):
 
 @test(timeout=60)
 def token__is_needed_and_never_shown(t):
-    with Consul(t, acl=True) as c:
+    with Consul(t, ROOT) as c:
         there = f"127.0.0.1:{c.port}"
         for url, code in [(f"consul://{there}", 122),
                           (f"consul://:nonsense77@{there}", 122),
