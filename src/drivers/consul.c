@@ -52,7 +52,7 @@ static void add_check(json_t *txn, const char *key, uint64_t index)
                                                  .index = index});
 }
 
-enum taken { TAKEN, CHANGED, DELAYED };
+enum taken { TAKEN, BUSY, CHANGED, DELAYED };
 
 /* Takes the lock, which was free in the state `index` (0: there was no key). */
 static enum picket_status take(struct pk_consul *c, struct pk_consul_lease *l,
@@ -104,6 +104,39 @@ static enum picket_status stand_aside(struct pk_consul *c, struct pk_consul_leas
     return s;
 }
 
+/* Reads the key, and takes the lock if it is free. */
+static enum picket_status look_and_take(struct pk_consul *c, struct pk_consul_lease *l,
+                                        struct pk_stake *k, bool wait, uint64_t until_ms,
+                                        enum taken *taken)
+{
+    struct pk_consul_watch *w = k->own;
+    struct pk_consul_key key = {0};
+    uint64_t token = 0;
+    enum picket_status s = pk_consul_get(c, &c->call, w->key, &key, until_ms);
+    bool ours = s == PICKET_OK && is_ours(&key, w->session, k->request, &token);
+    bool held = key.session[0] != '\0';
+    uint64_t index = key.index;
+    uint64_t seen = key.seen;
+    pk_consul_key_free(&key);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    if (ours) {
+        *taken = TAKEN;
+        k->state = PK_CLAIM_HELD;
+        k->token = token;
+        pk_consul_watch_hold(c, w, index, token);
+        return PICKET_OK;
+    }
+    if (held) {
+        *taken = BUSY;
+        bool told = wait && pk_consul_watch_wait(c, w, seen);
+        k->again_ms = pk_clock_ms() + (told ? PK_CONSUL_LOOK_MS : UNTOLD_MS);
+        return PICKET_OK;
+    }
+    return take(c, l, k, index, until_ms, taken);
+}
+
 static enum picket_status consul_stand(void *own, struct pk_stake *k, bool wait,
                                        uint64_t until_ms)
 {
@@ -112,41 +145,25 @@ static enum picket_status consul_stand(void *own, struct pk_stake *k, bool wait,
     if (l == NULL) {
         return pk_fail_plain(PICKET_LOST);
     }
+    enum picket_status s = PICKET_OK;
+    enum taken taken = CHANGED;
     if (k->own == NULL) {
         char key[PK_CONSUL_KEY_ROOM];
         pk_consul_lock_key(c, k->name, key);
         k->own = pk_consul_watch_new(c, k->lease, k->request, key, l->session);
+        /* Most locks are free, and a free one has no key. Later we look first: whoever is
+         * woken in vain should not cost the store a write. */
+        s = take(c, l, k, 0, until_ms, &taken);
     }
-    struct pk_consul_watch *w = k->own;
-    enum taken taken = CHANGED;
-    for (int i = 0; i < TRIES && taken == CHANGED; i++) {
-        struct pk_consul_key key = {0};
-        uint64_t token = 0;
-        enum picket_status s = pk_consul_get(c, &c->call, w->key, &key, until_ms);
-        bool ours = s == PICKET_OK && is_ours(&key, w->session, k->request, &token);
-        bool held = key.session[0] != '\0';
-        uint64_t index = key.index;
-        uint64_t seen = key.seen;
-        pk_consul_key_free(&key);
-        if (ours) {
-            k->state = PK_CLAIM_HELD;
-            k->token = token;
-            pk_consul_watch_hold(c, w, index, token);
-            return PICKET_OK;
-        }
-        if (s == PICKET_OK && held) {
-            bool told = wait && pk_consul_watch_wait(c, w, seen);
-            k->again_ms = pk_clock_ms() + (told ? PK_CONSUL_LOOK_MS : UNTOLD_MS);
-            return stand_aside(c, l, k, wait, until_ms);
-        }
-        if (s == PICKET_OK) {
-            s = take(c, l, k, index, until_ms, &taken);
-        }
-        if (s != PICKET_OK || taken == TAKEN) {
-            return s;
-        }
+    for (int i = 0; i < TRIES && s == PICKET_OK && taken == CHANGED; i++) {
+        s = look_and_take(c, l, k, wait, until_ms, &taken);
     }
-    k->again_ms = pk_clock_ms() + pk_random() % (taken == DELAYED ? DELAYED_MS : 50);
+    if (s != PICKET_OK || taken == TAKEN) {
+        return s;
+    }
+    if (taken != BUSY) {
+        k->again_ms = pk_clock_ms() + pk_random() % (taken == DELAYED ? DELAYED_MS : 50);
+    }
     return stand_aside(c, l, k, wait, until_ms);
 }
 

@@ -12,8 +12,9 @@ import subprocess
 import threading
 import time
 
-from cluster import free_ports
+from cluster import Loopback, free_ports
 from databases import Cutter
+from lan import Lan
 from stores import Absent, ConsulServer
 from tap import check, contains, equal, main, skip, test, wait_until
 
@@ -21,17 +22,28 @@ CALL = os.path.abspath(os.environ.get("LOCK_CALL", "build/test/lock_call"))
 ROOT = "b1gs33cr3t-0000-4000-8000-000000000000"
 
 
+class Placed(ConsulServer):
+    """On a host of its own."""
+
+    place = Loopback
+
+    def command(self):
+        return [*self.place.enter, *super().command()]
+
+
 class Consul:
     """One server, and its HTTP API."""
 
-    def __init__(self, t, token=None):
+    def __init__(self, t, token=None, host=Loopback):
         try:
-            self.server = ConsulServer(t.path("consul"), token)
+            self.server = Placed(t.path("consul"), token)
         except Absent as e:
             skip(e)
+        self.server.place = host
+        self.server.host = host.address
         self.program = self.server.program
         self.port = self.server.port
-        self.url = f"consul://127.0.0.1:{self.port}"
+        self.url = f"consul://{host.address}:{self.port}"
 
     def __enter__(self):
         self.server.start()
@@ -58,9 +70,9 @@ class Consul:
 class Client:
     """One client of the library, asked line by line."""
 
-    def __init__(self, url, ttl_ms=180000):
-        self.process = subprocess.Popen([CALL, url, str(ttl_ms)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+    def __init__(self, url, ttl_ms=180000, host=Loopback):
+        self.process = subprocess.Popen([*host.enter, CALL, url, str(ttl_ms)], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def say(self, *words):
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
@@ -279,6 +291,45 @@ def stopped_server__does_not_hang_a_call(t):
         equal(done.returncode, 125)
         contains(done.stderr, c.url)
         check(took < 30, f"{took} s")
+
+
+# ---- cables that are cut ----
+
+@test(timeout=120)
+def holder__that_is_cut_off_knows_before_others_hold(t):
+    with Lan(2) as lan:
+        there, away = lan.hosts
+        with Consul(t, host=there) as c:
+            a, b = Client(c.url, 2000, away), Client(c.url, 2000, there)
+            token = int(a.ask("take", "db", 0)[1])
+            b.say("take", "db", 60000)
+            lan.part([there], [away])
+            wait_until(lambda: a.ask("state", "db")[0] == "lost", 10, "the loss")
+            check(c.holder("db") != "", "the store gave it away first")
+            status, later = b.hear()
+            equal(status, "OK")
+            check(int(later) > token, f"{later} after {token}")
+            lan.heal()
+            equal(a.ask("take", "other", 30000)[0], "OK")  # with a new lease
+            a.close()
+            b.close()
+
+
+@test(timeout=120)
+def waiter__whose_line_is_dead_without_a_word_gets_its_turn(t):
+    with Lan(2) as lan:
+        there, away = lan.hosts
+        with Consul(t, host=there) as c:
+            a, b = Client(c.url, host=there), Client(c.url, host=away)
+            equal(a.ask("take", "db", 0)[0], "OK")
+            b.say("take", "db", 100000)
+            wait_until(lambda: len(c.keys("picket/.leases/")) == 2, 10, "the waiter")
+            lan.part([there], [away])
+            equal(a.ask("drop", "db")[0], "OK")
+            lan.heal()
+            equal(b.hear()[0], "OK")
+            a.close()
+            b.close()
 
 
 # ---- who may not, and what is no Consul ----

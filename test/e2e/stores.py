@@ -422,6 +422,7 @@ class ConsulServer(Server):
     """`token`: it lets in nobody but who has this one."""
 
     name = "consul"
+    host = HOST
 
     def __init__(self, folder, token=None):
         super().__init__(folder, 3)
@@ -451,12 +452,12 @@ class ConsulServer(Server):
         with open(path, "w", encoding="ascii") as f:
             json.dump(self.settings(), f)
         return [self.program, "agent", "-server", "-bootstrap-expect=1",
-                f"-data-dir={self.folder}/data", f"-bind={HOST}", f"-config-file={path}",
-                "-log-level=warn"]
+                f"-data-dir={self.folder}/data", f"-config-file={path}",
+                f"-bind={self.host}", f"-client={self.host}", "-log-level=warn"]
 
     def ask(self, method, path, body=None):
         """What its HTTP API answers: status and text."""
-        c = http.client.HTTPConnection(HOST, self.port, timeout=5)
+        c = http.client.HTTPConnection(self.host, self.port, timeout=5)
         with contextlib.closing(c):
             headers = {"X-Consul-Token": self.token} if self.token else {}
             c.request(method, "/v1" + path, body, headers)
