@@ -66,7 +66,7 @@ static json_t *peek(struct pk_consul *c, const char *path, const char *right,
     const struct pk_consul_ask a = {.method = "GET", .path = path};
     *s = pk_consul_ask(c, &c->call, &a, until_ms);
     if (*s == PICKET_DENIED) {
-        pk_findings_add(out, PK_NOTE, "not-shown",
+        pk_findings_add(out, PK_NOTE, "settings-hidden",
                         "/v1%s is not shown to this token; with %s more could be said",
                         path, right);
         *s = PICKET_OK;
@@ -81,12 +81,15 @@ static void judge_agent(const json_t *self, struct pk_findings *out)
     const json_t *config = json_object_get(self, "Config");
     const json_t *debug = json_object_get(self, "DebugConfig");
     const char *version = json_string_value(json_object_get(config, "Version"));
-    pk_findings_add(out, PK_FINE, "consul", "Consul %s, asked through a %s",
+    pk_findings_add(out, PK_FINE, "version", "Consul %s, asked through a %s",
                     version != NULL ? version : "of unknown version",
                     json_is_true(json_object_get(config, "Server")) ? "server"
                                                                     : "client agent");
-    if (json_is_false(json_object_get(debug, "ACLsEnabled"))) {
-        pk_findings_add(out, PK_NOTE, "no-acl",
+    const json_t *acl = json_object_get(debug, "ACLsEnabled");
+    if (json_is_true(acl)) {
+        pk_findings_add(out, PK_FINE, "auth", "access control is on");
+    } else if (json_is_false(acl)) {
+        pk_findings_add(out, PK_NOTE, "no-auth",
                         "access control is off: whoever reaches the port can take or "
                         "break every lock; set acl.enabled and use a token");
     }
@@ -135,7 +138,7 @@ enum picket_status pk_consul_examine(void *own, struct pk_findings *out,
         json_decref(raft);
     }
     if (s == PICKET_OK) {
-        pk_findings_add(out, PK_NOTE, "late-expiry",
+        pk_findings_add(out, PK_NOTE, "least-ttl",
                         "a session lives for one to two times its TTL, and 10 s at "
                         "least: what a dead holder had is free after 10 to 20 s at the "
                         "earliest");
