@@ -148,6 +148,22 @@ def pause__makes_a_ttl_too_short(t):
 
 
 @test
+def progress__is_for_terminals_and_leaves_nothing(t):
+    want_disk(t)
+    terminal, ours = os.openpty()
+    p = t.start("doctor", "-o", "json", stderr=ours)
+    os.close(ours)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(terminal, 65536):
+            shown += data
+    os.close(terminal)
+    equal(json.loads(p.communicate()[0])["reached"], True)
+    contains(shown.decode(), "measuring the pauses of this machine: ")
+    check(shown.endswith(b"\r\033[K"), shown[-40:])
+
+
+@test
 def ttl__must_be_one(t):
     for wrong in ["49ms", "25h", "5"]:
         done = t.picket("doctor", "--ttl", wrong)
