@@ -205,18 +205,18 @@ struct pk_consul_watch {
         unsure; /* a copy of its request may be under way, even if another one was done */
 
     /* Under the mutex. */
-    bool hold;      /* it holds since `index`, else it waits */
-    bool parked;    /* it was told, and has to stand first */
-    bool dropped;   /* nobody wants it any more */
-    uint64_t index; /* of the key, as we wrote it */
-    uint64_t token;
-    uint64_t from; /* wait from there on */
+    bool hold;        /* it holds since `index`, else it waits */
+    bool parked;      /* it was told, and has to stand first */
+    bool dropped;     /* nobody wants it any more */
+    uint64_t index;   /* of the key, as we wrote it */
+    uint64_t token;   /* does not change while it holds */
+    uint64_t from;    /* wait from there on */
+    uint64_t due_ms;  /* no query before that */
+    uint64_t stir_ms; /* tell the bridge then; 0: no need */
 
-    /* The keeper's thread's. */
+    /* The keeper's thread's; the line is opened under the mutex. */
     struct pk_consul_line line;
     bool running;
-    uint64_t due_ms;  /* not before that */
-    uint64_t stir_ms; /* tell the bridge then; 0: no need */
     uint32_t failures;
 };
 

@@ -151,7 +151,7 @@ void pk_consul_watch_hold(struct pk_consul *c, struct pk_consul_watch *w, uint64
     w->parked = false;
     w->stir_ms = 0;
     w->from = w->index = index;
-    w->token = token;
+    w->token = first ? token : w->token;
     w->due_ms = first ? pk_clock_ms() + SHORT_MS : w->due_ms;
     pthread_mutex_unlock(&c->mutex);
     if (first) {
