@@ -188,6 +188,9 @@ def three_nodes__are_counted(t):
         r = report(t, c.url, "--require", "correctness")
         equal([n for n in codes(r, "note") if n != "ttl-tight"], [])
         check({"nodes", "leader", "promise"} <= set(codes(r, "fine")), r)
+        # A node that has just started has not told everybody where its clients go.
+        wait_until(lambda: "unreachable" not in t.picket(
+            "cluster", "status", "--on", c.nodes[0].url).stdout, what="addresses")
         equal(codes(report(t, c.nodes[0].url), "note"), ["one-address"])
 
         gone, other = c.followers()
