@@ -109,6 +109,10 @@ def rivals(name, store, programs, seconds):
     if name == "postgres-advisory":
         load = programs.get("postgres", *pkg_config("libpq"))
         return {"libpq, pg_advisory_lock": [load, plain, "advisory", seconds]}
+    if name == "consul":
+        load = [programs.get("consul", *pkg_config("libcurl")), endpoints(store)]
+        return {"libcurl, ?acquire + ?release": [*load, "plain", seconds],
+                "the same, and a read for the token": [*load, "token", seconds]}
     return {}
 
 

@@ -12,7 +12,7 @@ set -eu
 raft_least=0.22.1
 build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libhttp-parser-dev libssl-dev
     libraft-dev libsqlite3-dev libpq-dev libmariadb-dev libhiredis-dev
-    libcurl4-openssl-dev'
+    libcurl4-openssl-dev libjansson-dev'
 clang='clang libclang-rt-14-dev'
 case ${1:-} in
 build) wanted=$build ;;

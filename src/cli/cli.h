@@ -24,6 +24,7 @@ extern const struct pk_cli_verb pk_cli_serve;
 extern const struct pk_cli_verb pk_cli_dev;
 extern const struct pk_cli_verb pk_cli_cluster;
 extern const struct pk_cli_verb pk_cli_bench;
+extern const struct pk_cli_verb pk_cli_doctor;
 extern const struct pk_cli_verb pk_cli_version;
 
 /* Opens the store that the options and the environment name. 0, or an exit code after

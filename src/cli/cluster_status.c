@@ -243,12 +243,22 @@ void pk_cluster_look(struct pk_cluster *c, struct pk_cluster_view *v)
             add_report(v, r);
         }
     }
-    /* Nodes that the URL does not name; the list may grow on the way. */
-    for (size_t i = 0; i < v->count; i++) {
-        const struct pk_cluster_node *n = &v->nodes[i];
-        if (!n->answered && n->client[0] != '\0' && !asked_already(c, n->client) &&
-            ask_report(n->client, r, v->why, sizeof v->why)) {
-            add_report(v, r);
+    /* Nodes that the URL does not name. Each that answers may know more of them, or where
+     * one is that we know by name alone. */
+    bool asked[PK_CLUSTER_NODES_MAX] = {false};
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < v->count; i++) {
+            const struct pk_cluster_node *n = &v->nodes[i];
+            if (asked[i] || n->answered || n->client[0] == '\0' ||
+                asked_already(c, n->client)) {
+                continue;
+            }
+            asked[i] = true;
+            if (ask_report(n->client, r, v->why, sizeof v->why)) {
+                add_report(v, r);
+                more = true;
+            }
         }
     }
     pk_door_resize(r, 0);

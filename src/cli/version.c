@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/declared.h"
 #include "cli/output.h"
 #include "client/driver.h"
 
@@ -22,16 +23,8 @@ static void print_json(void)
     pk_json_text(&j, "version", picket_version());
     pk_json_array(&j, "drivers");
     for (size_t i = 0; pk_driver_at(i) != NULL; i++) {
-        const struct picket_guarantees *g = &pk_driver_at(i)->guarantees;
         pk_json_object(&j, NULL);
-        pk_json_text(&j, "driver", g->driver);
-        pk_json_text(&j, "promise", g->promise);
-        pk_json_text(&j, "scope", g->scope);
-        pk_json_text(&j, "token", g->token);
-        pk_json_text(&j, "fairness", g->fairness);
-        pk_json_text(&j, "waiting", g->waiting);
-        pk_json_text(&j, "clock", g->clock);
-        pk_json_text(&j, "failover", g->failover);
+        pk_declared_json(&j, &pk_driver_at(i)->guarantees);
         pk_json_end_object(&j);
     }
     pk_json_end_array(&j);

@@ -85,19 +85,6 @@ enum picket_status pk_client_usable(const struct picket *p)
 
 /* ---- open ---- */
 
-static const struct pk_driver *driver_of(const char *url, const char **rest)
-{
-    const struct pk_driver *d;
-    for (size_t i = 0; (d = pk_driver_at(i)) != NULL; i++) {
-        size_t len = strlen(d->scheme);
-        if (strncmp(url, d->scheme, len) == 0 && url[len] == ':') {
-            *rest = url + len + 1;
-            return d;
-        }
-    }
-    return NULL;
-}
-
 static enum picket_status fail_no_driver(const char *url)
 {
     char known[256] = "";
@@ -168,12 +155,6 @@ static void free_client(struct picket *p)
     pk_door_resize(p, 0);
 }
 
-static const struct picket_guarantees *declared(const struct pk_driver *d,
-                                                const char *rest)
-{
-    return d->declares != NULL ? d->declares(rest) : &d->guarantees;
-}
-
 enum picket_status picket_open(const char *url, const struct picket_options *o,
                                struct picket **out)
 {
@@ -188,11 +169,11 @@ enum picket_status picket_open(const char *url, const struct picket_options *o,
         return s;
     }
     const char *rest;
-    const struct pk_driver *driver = driver_of(url, &rest);
+    const struct pk_driver *driver = pk_driver_of(url, &rest);
     if (driver == NULL) {
         return fail_no_driver(url);
     }
-    const struct picket_guarantees *g = declared(driver, rest);
+    const struct picket_guarantees *g = pk_driver_declares(driver, rest);
     if (o->require != NULL && strcmp(o->require, "correctness") == 0 &&
         strcmp(g->promise, "correctness") != 0) {
         return pk_fail(PICKET_UNSUPPORTED, "%s promises only %s: %s", driver->scheme,

@@ -62,8 +62,8 @@ struct pk_driver {
                                      struct pk_effects *out, bool *gap);
     int (*watch_fd)(struct pk_store *w);
 
-    /* For `picket doctor`: connects, and looks at the settings of the store. NULL: there
-     * is nothing that could be wrong. */
+    /* For `picket doctor`: connects, and looks at the settings of the store. NULL: it has
+     * none, or the program asks by itself. */
     enum picket_status (*examine)(struct pk_store *s, struct pk_findings *out,
                                   uint64_t until_ms);
 };
@@ -73,8 +73,14 @@ extern const struct pk_driver pk_remote_driver;
 extern const struct pk_driver pk_redis_driver; /* PICKET_WITH_REDIS, as the next */
 extern const struct pk_driver pk_redlock_driver;
 extern const struct pk_driver pk_etcd_driver; /* PICKET_WITH_ETCD */
+extern const struct pk_driver pk_consul_driver; /* PICKET_WITH_CONSUL */
 
 /* Those that are built in, from 0 on; NULL after the last. */
 const struct pk_driver *pk_driver_at(size_t i);
+/* The one for this URL, and what stands behind the scheme's colon; NULL: none. */
+const struct pk_driver *pk_driver_of(const char *url, const char **rest);
+/* What it declares of the store there. */
+const struct picket_guarantees *pk_driver_declares(const struct pk_driver *d,
+                                                   const char *rest);
 
 #endif

@@ -32,6 +32,7 @@
 #include "core/door.h"
 #include "drivers/epoch.h"
 #include "drivers/journal.h"
+#include "drivers/local_disk.h"
 #include "drivers/wakeup.h"
 #include "host/clock.h"
 #include "host/fd.h"
@@ -627,6 +628,13 @@ static void local_close(struct pk_store *s)
     pk_door_resize(s, 0);
 }
 
+static enum picket_status local_examine(struct pk_store *s, struct pk_findings *out,
+                                        uint64_t until_ms)
+{
+    (void)until_ms;
+    return pk_local_disk_examine(s->journal.dir_fd, s->journal.path, out);
+}
+
 const struct pk_driver pk_local_driver = {
     .scheme = "local",
     .form = "local:DIR",
@@ -662,4 +670,5 @@ const struct pk_driver pk_local_driver = {
     .watch_open = local_watch_open,
     .watch_next = local_watch_next,
     .watch_fd = local_watch_fd,
+    .examine = local_examine,
 };

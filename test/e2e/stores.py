@@ -18,6 +18,7 @@ import glob
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -418,31 +419,53 @@ class Postgres(Store):
 # ---- Consul ----
 
 class ConsulServer(Server):
-    name = "consul"
+    """`token`: it lets in nobody but who has this one."""
 
-    def __init__(self, folder):
+    name = "consul"
+    host = HOST
+
+    def __init__(self, folder, token=None):
         super().__init__(folder, 3)
+        self.token = token
         self.program = os.environ.get("CONSUL_BIN", "")
         if not self.program:
             raise Absent("CONSUL_BIN names no Consul server")
 
-    def command(self):
+    def version(self):
+        return first_line(self.program, "version")
+
+    def settings(self):
         http_port, rpc, serf = self.ports
         ports = {"http": http_port, "server": rpc, "serf_lan": serf, "serf_wan": -1,
-                 "dns": -1, "grpc": -1, "grpc_tls": -1}
+                 "dns": -1, "grpc": -1}
+        # "Consul v1.14.0": from there on it has one more, which older ones refuse.
+        if [int(n) for n in re.findall(r"\d+", self.version())[:2]] >= [1, 14]:
+            ports["grpc_tls"] = -1
         settings = {"ports": ports, "performance": {"raft_multiplier": 1}}
+        if self.token:
+            settings["acl"] = {"enabled": True, "default_policy": "deny",
+                               "tokens": {"master": self.token}}
+        return settings
+
+    def command(self):
         path = os.path.join(self.folder, "consul.json")
         with open(path, "w", encoding="ascii") as f:
-            json.dump(settings, f)
+            json.dump(self.settings(), f)
         return [self.program, "agent", "-server", "-bootstrap-expect=1",
-                f"-data-dir={self.folder}/data", f"-bind={HOST}", f"-config-file={path}",
-                "-log-level=warn"]
+                f"-data-dir={self.folder}/data", f"-config-file={path}",
+                f"-bind={self.host}", f"-client={self.host}", "-log-level=warn"]
+
+    def ask(self, method, path, body=None):
+        """What its HTTP API answers: status and text."""
+        c = http.client.HTTPConnection(self.host, self.port, timeout=5)
+        with contextlib.closing(c):
+            headers = {"X-Consul-Token": self.token} if self.token else {}
+            c.request(method, "/v1" + path, body, headers)
+            answer = c.getresponse()
+            return answer.status, answer.read().decode()
 
     def answers(self):
-        c = http.client.HTTPConnection(HOST, self.port, timeout=1)
-        with contextlib.closing(c):
-            c.request("PUT", "/v1/kv/ready", b"1")
-            return c.getresponse().read().strip() == b"true"
+        return self.ask("PUT", "/kv/ready", b"1")[1].strip() == "true"
 
 
 class Consul(Store):
@@ -453,7 +476,7 @@ class Consul(Store):
         self.servers = [ConsulServer(os.path.join(folder, "consul"))]
 
     def version(self):
-        return first_line(self.servers[0].program, "version")
+        return self.servers[0].version()
 
 
 STORES = {
