@@ -70,6 +70,7 @@ struct pk_driver {
 
 extern const struct pk_driver pk_local_driver;
 extern const struct pk_driver pk_remote_driver;
+extern const struct pk_driver pk_zk_driver;
 
 /* Those that are built in, from 0 on; NULL after the last. */
 const struct pk_driver *pk_driver_at(size_t i);
