@@ -49,17 +49,28 @@ static char *cut(char *text, char c)
     return at + 1;
 }
 
+/* Whether `word` is one of `words`, which have blanks between them. */
+static bool is_among(const char *word, const char *words)
+{
+    size_t len = strlen(word);
+    while (*words != '\0') {
+        size_t n = strcspn(words, " ");
+        if (n == len && memcmp(word, words, n) == 0) {
+            return true;
+        }
+        words += n + (words[n] == ' ');
+    }
+    return false;
+}
+
 /* NAME=VALUE&NAME=VALUE; each name has to be among `known`. */
 static bool read_options(char *query, const char *known, struct pk_url *out)
 {
     for (char *next; *query != '\0'; query = next) {
         next = cut(query, '&');
         char *value = cut(query, '=');
-        const char *at = strstr(known, query);
-        size_t len = strlen(query);
-        bool whole = at != NULL && len > 0 && (at == known || at[-1] == ' ') &&
-                     (at[len] == ' ' || at[len] == '\0');
-        if (!whole || out->n_options == PK_URL_OPTIONS_MAX || !decode(value)) {
+        if (!is_among(query, known) || out->n_options == PK_URL_OPTIONS_MAX ||
+            !decode(value)) {
             return false;
         }
         out->options[out->n_options++] = (struct pk_url_option){query, value};
