@@ -185,7 +185,7 @@ static enum picket_status check_number(struct pk_zk *z, struct pk_zk_claim *clai
                    z->shown, claim->folder);
 }
 
-/* Puts it into the queue, unless it is there. */
+/* Puts it into the queue, unless it is there, and keeps an eye on it. */
 static enum picket_status enter(struct pk_zk *z, struct pk_stake *k, struct pk_zk_call *c)
 {
     struct pk_zk_claim *claim = k->own;
@@ -194,33 +194,36 @@ static enum picket_status enter(struct pk_zk *z, struct pk_stake *k, struct pk_z
         rc = claim->tried ? find_node(z, claim, c) : ZNONODE;
         rc = rc == ZNONODE ? make_node(z, k, c) : rc;
     }
+    if (rc == ZOK && !claim->guarded) {
+        rc = pk_zk_guard(c, claim->path);
+        claim->guarded = rc == ZOK;
+        rc = rc == ZNONODE ? ZOK : rc; /* gone already: that will be seen */
+    }
     return rc == ZOK ? check_number(z, claim) : pk_zk_verdict(z, rc);
 }
 
-/* Looks who is in front, and keeps an eye on that one; or on our own node, if nobody is.
- */
+/* Looks who is in front, and keeps an eye on that one. */
 static enum picket_status look(struct pk_zk *z, struct pk_stake *k, struct pk_zk_call *c)
 {
     struct pk_zk_claim *claim = k->own;
     const char *own = strrchr(claim->path, '/') + 1;
     int rc = ZNONODE;
     while (rc == ZNONODE) {
-        const char *ahead;
+        const char *ahead = NULL;
+        set_held(z, claim, true); /* before we look: if it goes then, that is told */
         rc = pk_zk_children(c, claim->folder);
         k->state = rc == ZOK ? pk_zk_stands(&c->a->nodes, own, &ahead) : PK_CLAIM_NONE;
-        if (rc == ZNONODE || (rc == ZOK && k->state == PK_CLAIM_NONE)) {
-            return PICKET_OK;
+        set_held(z, claim, k->state == PK_CLAIM_HELD);
+        if (rc == ZNONODE) {
+            return PICKET_OK; /* with the whole folder */
         }
-        if (rc == ZOK && k->state == PK_CLAIM_HELD) {
-            k->token = claim->token;
-            set_held(z, claim, true);
-            set_text(z, &claim->ahead, NULL);
-            rc = pk_zk_guard(c, claim->path);
-        } else if (rc == ZOK) {
-            set_text(z, &claim->ahead, pk_zk_join(claim->folder, ahead));
+        set_text(z, &claim->ahead,
+                 ahead != NULL ? pk_zk_join(claim->folder, ahead) : NULL);
+        if (rc == ZOK && k->state == PK_CLAIM_WAITING) {
             rc = pk_zk_guard(c, claim->ahead);
         } /* gone since we looked: look again */
     }
+    k->token = k->state == PK_CLAIM_HELD ? claim->token : 0;
     return pk_zk_verdict(z, rc);
 }
 

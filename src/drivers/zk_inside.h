@@ -79,6 +79,7 @@ struct pk_zk_claim {
     char *path;   /* NULL: not known to be there */
     char *ahead;  /* what it waits for */
     bool tried;   /* to create it: it may be there although `path` isn't known */
+    bool guarded; /* we are told when it goes */
     bool held, leaving;
     bool stirred; /* what it waits for has changed; not yet told */
     bool gone;    /* its node was deleted by somebody else, `broken` says by whom */
