@@ -5,6 +5,7 @@ there without us. What every store must do is in test/conform."""
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -242,8 +243,8 @@ class Curator:
 
     def __init__(self, t, server, path):
         jars = [f"/usr/share/java/{jar}.jar" for jar in JARS]
-        if not os.path.exists(jars[0]):
-            skip("Curator is not installed")
+        if not os.path.exists(jars[0]) or not shutil.which("javac"):
+            skip("Curator or a Java compiler is not installed")
         source = t.write("Mutex.java", CURATOR)
         self.process = subprocess.Popen(
             [program("java"), "-XX:TieredStopAtLevel=1", "-cp", ":".join(jars), source,
