@@ -2,11 +2,12 @@
 /*
  * Claims.
  *
- * Promises kept here: P1, because a node is there before we look who is first, and whoever
+ * Promises kept here: P1, because a node is there before we look who is first, and who
  * comes later gets a higher number; an old view of the queue can only show too many in
  * front of us. P2 for each lock, because the token is the transaction that made the node:
- * the queue is in its order. P7, since who waits watches one node only. P8, because the
- * node's name says whose it is: after an answer that got lost, it is found again.
+ * the queue is in its order. P7, since who waits watches one node in front of it only.
+ * P8, because the node's name says whose it is: after an answer that got lost, it is
+ * found again.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -175,6 +176,7 @@ static int make_node(struct pk_zk *z, const struct pk_stake *k, struct pk_zk_cal
 static enum picket_status check_number(struct pk_zk *z, struct pk_zk_claim *claim)
 {
     struct pk_zk_place p;
+    PK_ASSERT(claim->path != NULL);
     const char *node = strrchr(claim->path, '/') + 1;
     if (pk_zk_place_read(node, &p) && p.number <= PK_ZK_NUMBER_LAST) {
         return PICKET_OK;

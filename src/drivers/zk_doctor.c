@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What `picket doctor` finds about a ZooKeeper. Its servers are asked with four-letter
- * words, most of which are switched off unless somebody wants them; `srvr` is the one that
- * is always on. Who belongs to the ensemble stands in a node of its own.
+ * words, most of which are switched off unless somebody wants them; `srvr` is the one
+ * that is on by itself. Who belongs to the ensemble stands in a node of its own.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #include "host/clock.h"
 
 enum {
-    DEFAULT_TTL_MS = 10000, /* as client.c has it */
-    LONGEST_MS = INT32_MAX, /* asked for, so that a server says what it allows */
+    DEFAULT_TTL_MS = 10000,     /* as client.c has it */
+    LONGEST_MS = PK_TTL_MAX_MS, /* asked for, so that a server says what it allows */
 };
 
 /* The rest of the line that begins with `name`, in `out`; false: there is none. */

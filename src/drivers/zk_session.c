@@ -107,21 +107,28 @@ static bool is_bare(int fd)
            (flags & FD_CLOEXEC) == 0;
 }
 
+/* The two are of one family; flow and scope don't matter. */
+static bool same_address(const struct sockaddr_storage *a,
+                         const struct sockaddr_storage *b)
+{
+    struct sockaddr_in a4, b4;
+    struct sockaddr_in6 a6, b6;
+    memcpy(&a4, a, sizeof a4);
+    memcpy(&b4, b, sizeof b4);
+    memcpy(&a6, a, sizeof a6);
+    memcpy(&b6, b, sizeof b6);
+    return a4.sin_port == b4.sin_port &&
+           (a->ss_family == AF_INET
+                ? a4.sin_addr.s_addr == b4.sin_addr.s_addr
+                : memcmp(&a6.sin6_addr, &b6.sin6_addr, sizeof a6.sin6_addr) == 0);
+}
+
 static bool is_connected_to(int fd, const struct sockaddr_storage *to)
 {
     struct sockaddr_storage peer = {0};
     socklen_t len = sizeof peer;
-    if (getpeername(fd, (struct sockaddr *)&peer, &len) != 0 ||
-        peer.ss_family != to->ss_family) {
-        return false;
-    }
-    const struct sockaddr_in *a4 = (const void *)&peer, *b4 = (const void *)to;
-    const struct sockaddr_in6 *a6 = (const void *)&peer, *b6 = (const void *)to;
-    return peer.ss_family == AF_INET
-               ? a4->sin_port == b4->sin_port &&
-                     a4->sin_addr.s_addr == b4->sin_addr.s_addr
-               : a6->sin6_port == b6->sin6_port &&
-                     memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof a6->sin6_addr) == 0;
+    return getpeername(fd, (struct sockaddr *)&peer, &len) == 0 &&
+           peer.ss_family == to->ss_family && same_address(&peer, to);
 }
 
 static void find_pipe(struct pk_zk_session *s, const struct open_fds *before)
