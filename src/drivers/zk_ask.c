@@ -156,6 +156,14 @@ static void on_strings(int rc, const struct String_vector *strings, const void *
     answered(a, rc);
 }
 
+/* A node that is not there has no watch now, and is not in the list that is asked for
+ * together with it. */
+static void on_guarded(int rc, const struct String_vector *strings, const void *data)
+{
+    (void)strings;
+    answered((struct pk_zk_ask *)data, rc == ZNONODE ? ZOK : rc);
+}
+
 static void on_end(zhandle_t *handle, int type, int state, const char *path,
                    void *context)
 {
@@ -235,6 +243,21 @@ int pk_zk_guard(struct pk_zk_call *c, const char *path)
     struct pk_zk_ask *a = begin(c, 1);
     return wait_for(c, zoo_awget_children(c->session->handle, path, on_end, c->session,
                                           on_strings, a));
+}
+
+int pk_zk_guard_and_list(struct pk_zk_call *c, const char *path, const char *folder)
+{
+    struct pk_zk_ask *a = begin(c, 2);
+    zhandle_t *handle = c->session->handle;
+    int rc = zoo_awget_children(handle, path, on_end, c->session, on_guarded, a);
+    if (rc != ZOK) {
+        answered(a, rc);
+    }
+    rc = zoo_aget_children(handle, folder, 0, on_strings, a);
+    if (rc != ZOK) {
+        answered(a, rc);
+    }
+    return wait_for(c, ZOK);
 }
 
 int pk_zk_sync(struct pk_zk_call *c, const char *path)

@@ -187,7 +187,7 @@ static enum picket_status check_number(struct pk_zk *z, struct pk_zk_claim *clai
                    z->shown, claim->folder);
 }
 
-/* Puts it into the queue, unless it is there, and keeps an eye on it. */
+/* Puts it into the queue, unless it is there. */
 static enum picket_status enter(struct pk_zk *z, struct pk_stake *k, struct pk_zk_call *c)
 {
     struct pk_zk_claim *claim = k->own;
@@ -196,15 +196,10 @@ static enum picket_status enter(struct pk_zk *z, struct pk_stake *k, struct pk_z
         rc = claim->tried ? find_node(z, claim, c) : ZNONODE;
         rc = rc == ZNONODE ? make_node(z, k, c) : rc;
     }
-    if (rc == ZOK && !claim->guarded) {
-        rc = pk_zk_guard(c, claim->path);
-        claim->guarded = rc == ZOK;
-        rc = rc == ZNONODE ? ZOK : rc; /* gone already: that will be seen */
-    }
     return rc == ZOK ? check_number(z, claim) : pk_zk_verdict(z, rc);
 }
 
-/* Looks who is in front, and keeps an eye on that one. */
+/* Looks who is in front, and keeps an eye on that one; and on our own node. */
 static enum picket_status look(struct pk_zk *z, struct pk_stake *k, struct pk_zk_call *c)
 {
     struct pk_zk_claim *claim = k->own;
@@ -213,7 +208,9 @@ static enum picket_status look(struct pk_zk *z, struct pk_stake *k, struct pk_zk
     while (rc == ZNONODE) {
         const char *ahead = NULL;
         set_held(z, claim, true); /* before we look: if it goes then, that is told */
-        rc = pk_zk_children(c, claim->folder);
+        rc = claim->guarded ? pk_zk_children(c, claim->folder)
+                            : pk_zk_guard_and_list(c, claim->path, claim->folder);
+        claim->guarded = claim->guarded || rc == ZOK;
         k->state = rc == ZOK ? pk_zk_stands(&c->a->nodes, own, &ahead) : PK_CLAIM_NONE;
         set_held(z, claim, k->state == PK_CLAIM_HELD);
         if (rc == ZNONODE) {

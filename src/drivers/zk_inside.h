@@ -157,6 +157,8 @@ int pk_zk_get(struct pk_zk_call *c, const char *path);
 int pk_zk_children(struct pk_zk_call *c, const char *path);
 /* The same, and from now on the end of `path` is told to pk_zk_deleted. */
 int pk_zk_guard(struct pk_zk_call *c, const char *path);
+/* Both at once: the end of `path`, and the children of the folder. */
+int pk_zk_guard_and_list(struct pk_zk_call *c, const char *path, const char *folder);
 /* Sees what everybody has written so far: a server may lag behind its leader. */
 int pk_zk_sync(struct pk_zk_call *c, const char *path);
 /* A transaction that changes nothing. */
