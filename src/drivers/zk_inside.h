@@ -23,7 +23,6 @@
 #define PICKET_DRIVERS_ZK_INSIDE_H
 
 #include <pthread.h>
-#include <sys/types.h>
 #include <zookeeper/zookeeper.h>
 
 #include "client/url.h"
@@ -35,7 +34,7 @@
 enum {
     PK_ZK_PORT = 2181,
     PK_ZK_SHOWN_MAX = 512,
-    PK_ZK_FDS_MAX = 4,
+    PK_ZK_FDS_MAX = 3,
 };
 
 /* ---- zk_queue.c ---- */
@@ -89,8 +88,7 @@ struct pk_zk_claim {
 /* A descriptor that the library has opened. */
 struct pk_zk_fd {
     int fd;
-    dev_t device;
-    ino_t inode;
+    char what[32]; /* as /proc shows it: "socket:[4711]" */
 };
 
 struct pk_zk_session {
@@ -107,7 +105,6 @@ struct pk_zk_session {
     uint64_t last_ms, known_ms; /* see pk_zk_session_renewed */
     struct pk_zk_claim *claims;
     struct pk_zk_fd fds[PK_ZK_FDS_MAX];
-    int n_fds;
 };
 
 struct pk_zk {

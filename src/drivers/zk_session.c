@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/error.h"
@@ -41,6 +40,10 @@ enum {
     SOCKET_AT = 2, /* in `fds`, after the two ends of the library's own pipe */
 };
 
+/* As /proc calls them. */
+#define PIPE "pipe:["
+#define SOCKET "socket:["
+
 /* ---- descriptors ---- */
 
 /* The library opens a pipe and sockets that are not close-on-exec, and tells nobody their
@@ -53,18 +56,18 @@ struct open_fds {
     size_t count;
 };
 
-static bool identify(int fd, mode_t kind, struct pk_zk_fd *out)
+static bool identify(int fd, const char *kind, struct pk_zk_fd *out)
 {
-    struct stat st;
-    if (fstat(fd, &st) != 0 || (st.st_mode & S_IFMT) != kind) {
-        return false;
-    }
-    *out = (struct pk_zk_fd){.fd = fd, .device = st.st_dev, .inode = st.st_ino};
-    return true;
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, out->what, sizeof out->what - 1);
+    out->fd = fd;
+    out->what[n > 0 ? n : 0] = '\0';
+    return strncmp(out->what, kind, strlen(kind)) == 0;
 }
 
 /* All open ones of that kind. */
-static struct open_fds list_fds(mode_t kind)
+static struct open_fds list_fds(const char *kind)
 {
     struct open_fds all = {0};
     DIR *d = opendir("/proc/self/fd");
@@ -85,7 +88,7 @@ static struct open_fds list_fds(mode_t kind)
 
 static bool same_fd(const struct pk_zk_fd *a, const struct pk_zk_fd *b)
 {
-    return a->fd == b->fd && a->device == b->device && a->inode == b->inode;
+    return a->fd == b->fd && strcmp(a->what, b->what) == 0;
 }
 
 static bool among(const struct open_fds *all, const struct pk_zk_fd *one)
@@ -133,7 +136,7 @@ static bool is_connected_to(int fd, const struct sockaddr_storage *to)
 
 static void find_pipe(struct pk_zk_session *s, const struct open_fds *before)
 {
-    struct open_fds after = list_fds(S_IFIFO);
+    struct open_fds after = list_fds(PIPE);
     int n = 0;
     for (size_t i = 0; i < after.count && n < SOCKET_AT; i++) {
         const struct pk_zk_fd *one = &after.list[i];
@@ -152,7 +155,7 @@ static void find_socket(struct pk_zk_session *s, zhandle_t *handle)
     if (zookeeper_get_connected_host(handle, (struct sockaddr *)&server, &len) == NULL) {
         return;
     }
-    struct open_fds all = list_fds(S_IFSOCK);
+    struct open_fds all = list_fds(SOCKET);
     for (size_t i = 0; i < all.count; i++) {
         const struct pk_zk_fd *one = &all.list[i];
         if (is_bare(one->fd) && is_connected_to(one->fd, &server)) {
@@ -172,7 +175,7 @@ void pk_zk_forked(void *own)
     for (struct pk_zk_session *s = z->sessions; s != NULL; s = s->next) {
         for (int i = 0; i < PK_ZK_FDS_MAX; i++) {
             struct pk_zk_fd now;
-            mode_t kind = i == SOCKET_AT ? S_IFSOCK : S_IFIFO;
+            const char *kind = i == SOCKET_AT ? SOCKET : PIPE;
             if (s->fds[i].fd >= 0 && identify(s->fds[i].fd, kind, &now) &&
                 same_fd(&now, &s->fds[i])) {
                 close(now.fd);
@@ -227,7 +230,7 @@ enum picket_status pk_zk_begin(struct pk_zk *z, uint64_t wish, uint64_t timeout_
     for (int i = 0; i < PK_ZK_FDS_MAX; i++) {
         s->fds[i].fd = -1;
     }
-    struct open_fds before = list_fds(S_IFIFO);
+    struct open_fds before = list_fds(PIPE);
     sigset_t every, mask; /* signals are for the program's own threads */
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &mask);
