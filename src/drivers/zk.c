@@ -20,13 +20,14 @@ static void zk_meet(void *own, struct pk_store *b)
     z->bridge = b;
 }
 
-/* The sessions of leases that are over, and those that nobody waited for. */
+/* The sessions of leases that are over, those that nobody waited for, and the one for
+ * looking: ours will do for that. */
 static void end_others(struct pk_zk *z, uint64_t wish)
 {
     for (struct pk_zk_session *s = z->sessions, *next; s != NULL; s = next) {
         next = s->next;
         bool stale = s->wish == wish && pk_clock_ms() - s->begun_ms > s->ttl_ms / 2;
-        if (s->wish != 0 && (s->wish != wish || stale)) {
+        if (s->wish != wish || stale) {
             pk_zk_end(s);
         }
     }

@@ -302,13 +302,16 @@ static int wait_for_state(struct pk_zk_session *s, uint64_t until_ms)
     return state;
 }
 
+/* Has it never been connected, we look for the reason now and then; else the library will
+ * find its way back sooner than we would find out. */
 enum picket_status pk_zk_ready(struct pk_zk_session *s, uint64_t until_ms)
 {
     struct pk_zk *z = s->store;
-    enum picket_status why = pk_fail(PICKET_UNREACHABLE, "%s can't be reached", z->shown);
+    bool first = s->lease == 0;
+    enum picket_status why = PICKET_OK;
     for (uint64_t pause = FIRST_LOOK_MS;; pause = NEXT_LOOK_MS) {
         uint64_t now = pk_clock_ms();
-        bool last = now + pause >= until_ms;
+        bool last = !first || now + pause >= until_ms;
         int state = wait_for_state(s, last ? until_ms : now + pause);
         if (state == ZOO_CONNECTED_STATE) {
             return PICKET_OK;
@@ -320,7 +323,9 @@ enum picket_status pk_zk_ready(struct pk_zk_session *s, uint64_t until_ms)
             return pk_zk_verdict(z, ZAUTHFAILED);
         }
         if (last) {
-            return why;
+            return why != PICKET_OK
+                       ? why
+                       : pk_fail(PICKET_UNREACHABLE, "%s can't be reached", z->shown);
         }
         why = pk_zk_why_not(z, until_ms);
         if (why != PICKET_UNREACHABLE) {

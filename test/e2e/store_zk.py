@@ -105,6 +105,29 @@ def lost_answer__a_waiter_keeps_one_place(t):
         equal(claims(client, "db"), [])
 
 
+@test
+def lost_answer__a_release_is_done(t):
+    with zookeeper(t) as server, kazoo(server) as client:
+        cutter = Cutter(server.port, b"-lock-0000000000\xff\xff\xff\xff")  # a delete
+        t.env["PICKET_URL"] = f"zk://127.0.0.1:{cutter.port}"
+        let_go(hold(t, *PLAIN, "db"))
+        equal((cutter.cuts, claims(client, "db")), (1, []))
+
+
+@test
+def lost_answer__a_break_is_done_once(t):
+    with zookeeper(t) as server:
+        holder = hold(t, *PLAIN, "db")
+        token = parsed(t.picket("show", "-o", "json", "db"))["holds"][0]["token"]
+        cutter = Cutter(server.port, b"picket-break=1")
+        words = ("break", "db", "--token", token, "--reason", "in the way", "--on",
+                 f"zk://127.0.0.1:{cutter.port}")
+        equal(t.picket(*words).returncode, 0)
+        equal(cutter.cuts, 1)
+        contains(line_with(holder.stderr, "lost"), "in the way")
+        equal(holder.wait(SOON_S), 123)
+
+
 # ---- sessions that end ----
 
 @test(timeout=60)
@@ -436,8 +459,9 @@ class Elsewhere(ZooKeeperServer):
             return s.makefile("rb").read().decode()
 
 
-@test(timeout=90)
-def network__a_job_is_dead_before_the_lock_moves_on(t):
+@contextlib.contextmanager
+def job_elsewhere(t, ttl):
+    """A job under lock `db` on a host of its own, with the server on another one."""
     driver(t)
     with Lan(2) as lan:
         there, away = lan.hosts
@@ -451,23 +475,42 @@ def network__a_job_is_dead_before_the_lock_moves_on(t):
             words = " ".join(away.enter)
             t.program = t.write("picket-away", f'#!/bin/sh\nexec {words} {picket} "$@"\n',
                                 0o755)
-            run = t.start("run", "--ttl", "2s", "--kill-after", "300ms", *PLAIN, "db",
+            run = t.start("run", "--ttl", ttl, "--kill-after", "300ms", *PLAIN, "db",
                           "--", "sh", t.write("job.sh", JOB), t.dir)
             t.program = picket
             wait_until(lambda: t.read("token") and t.read("beat"), what="the job")
-            pid = int(t.read("pid"))
-            last = waiting(t, *PLAIN, "db", command=("sh", "-c",
-                           f"date +%s%N; test -e /proc/{pid} && echo runs; "
-                           "echo $PICKET_TOKEN"))
-            cut_ns = time.time_ns()
-            lan.isolate(away)
-            equal(last.wait(SOON_S), 0)
-            granted_ns, token = map(int, last.stdout.read().split())
-            check(cut_ns < os.stat(t.path("beat")).st_mtime_ns < granted_ns,
-                  "the job's last sign of life is later")
-            check(token > int(t.read("token")), "tokens went back")
-            lan.heal()
-            equal(run.wait(SOON_S), 123)
+            yield lan, away, run
+
+
+@test(timeout=90)
+def network__a_job_is_dead_before_the_lock_moves_on(t):
+    with job_elsewhere(t, "2s") as (lan, away, run):
+        pid = int(t.read("pid"))
+        last = waiting(t, *PLAIN, "db", command=("sh", "-c",
+                       f"date +%s%N; test -e /proc/{pid} && echo runs; "
+                       "echo $PICKET_TOKEN"))
+        cut_ns = time.time_ns()
+        lan.isolate(away)
+        equal(last.wait(SOON_S), 0)
+        granted_ns, token = map(int, last.stdout.read().split())
+        check(cut_ns < os.stat(t.path("beat")).st_mtime_ns < granted_ns,
+              "the job's last sign of life is later")
+        check(token > int(t.read("token")), "tokens went back")
+        lan.heal()
+        equal(run.wait(SOON_S), 123)
+
+
+@test(timeout=90)
+def network__a_job_survives_a_short_cut(t):
+    with job_elsewhere(t, "3s") as (lan, away, run):
+        pid, token = int(t.read("pid")), int(t.read("token"))
+        lan.isolate(away)
+        time.sleep(0.7)
+        lan.heal()
+        time.sleep(2.5)  # more than the TTL since the cut: it must have been renewed
+        equal((run.poll(), alive(pid)), (None, True))
+        hold_now, = parsed(t.picket("show", "-o", "json", "db"))["holds"]
+        equal(hold_now["token"], token)
 
 
 # ---- three servers ----
