@@ -12,6 +12,9 @@
 
 #define ROOT "/picket"
 
+/* The library gives a connection two thirds of the timeout to come about. */
+enum { TIMEOUT_LEAST_MS = 1000 };
+
 /* ---- leases ---- */
 
 static void zk_meet(void *own, struct pk_store *b)
@@ -45,7 +48,9 @@ static enum picket_status zk_lease_open(void *own, struct pk_tenancy *t,
     }
     enum picket_status status = PICKET_OK;
     if (s == NULL) {
-        status = pk_zk_begin(z, t->id, (t->ttl_ms * 3 + 1) / 2, &s);
+        uint64_t timeout_ms = (t->ttl_ms * 3 + 1) / 2;
+        timeout_ms = timeout_ms > TIMEOUT_LEAST_MS ? timeout_ms : TIMEOUT_LEAST_MS;
+        status = pk_zk_begin(z, t->id, timeout_ms, &s);
     }
     if (status != PICKET_OK) {
         return status;
@@ -55,9 +60,9 @@ static enum picket_status zk_lease_open(void *own, struct pk_tenancy *t,
     if (status == PICKET_OK) {
         /* The server made it after it was begun, which may have been before this asking.
          */
-        uint64_t end = s->begun_ms + s->timeout_ms;
+        uint64_t end = s->begun_ms + pk_zk_timeout(s);
         uint64_t left = end > asked ? end - asked : 0;
-        uint64_t most = pk_zk_believable(s->timeout_ms);
+        uint64_t most = pk_zk_believable(pk_zk_timeout(s));
         s->ttl_ms = t->ttl_ms < most ? t->ttl_ms : most;
         t->ttl_ms = left < s->ttl_ms ? left : s->ttl_ms;
         pthread_mutex_lock(&z->mutex);
@@ -92,7 +97,7 @@ static enum picket_status zk_lease_renew(void *own, uint64_t lease, uint64_t *tt
     if (s == NULL) {
         return pk_fail_plain(PICKET_LOST);
     }
-    uint64_t most = pk_zk_believable(s->timeout_ms);
+    uint64_t most = pk_zk_believable(pk_zk_timeout(s));
     if (*ttl_ms > most) {
         return pk_fail(PICKET_UNSUPPORTED,
                        "%s: the session was opened for at most %llu ms, and can't be "
@@ -109,7 +114,7 @@ static enum picket_status zk_lease_renew(void *own, uint64_t lease, uint64_t *tt
     status = pk_zk_verdict(z, pk_zk_nothing(&c));
     pk_zk_done(&c);
     if (status == PICKET_OK) {
-        *ttl_ms = pk_zk_session_renewed(s, sent);
+        *ttl_ms = pk_zk_session_renewed(s, pk_zk_timeout(s), sent);
         tell_gone(z, s);
     }
     return status;

@@ -134,8 +134,8 @@ static enum picket_status examine_limits(struct pk_zk *z, struct pk_findings *ou
     enum picket_status status = pk_zk_begin(z, 0, LONGEST_MS, &s);
     if (status == PICKET_OK) {
         status = pk_zk_ready(s, until_ms);
-        unsigned long long most = s->timeout_ms;
-        unsigned long long ttl = pk_zk_believable(s->timeout_ms);
+        unsigned long long most = pk_zk_timeout(s);
+        unsigned long long ttl = pk_zk_believable(most);
         pk_zk_end(s);
         if (status == PICKET_OK) {
             pk_findings_add(out, ttl >= DEFAULT_TTL_MS ? PK_FINE : PK_NOTE, "longest-ttl",

@@ -180,10 +180,13 @@ struct pk_zk_session *pk_zk_session_of(struct pk_zk *z, uint64_t lease);
 /* Some session that is connected, for looking. */
 enum picket_status pk_zk_any(struct pk_zk *z, uint64_t until_ms,
                              struct pk_zk_session **out);
+/* As agreed with the server the last time. */
+uint64_t pk_zk_timeout(struct pk_zk_session *s);
 /* The part of a session's timeout that a holder may believe in. */
 uint64_t pk_zk_believable(uint64_t timeout_ms);
 /* A renewal sent at that time was answered: what is left, counted from then. */
-uint64_t pk_zk_session_renewed(struct pk_zk_session *s, uint64_t sent_ms);
+uint64_t pk_zk_session_renewed(struct pk_zk_session *s, uint64_t timeout_ms,
+                               uint64_t sent_ms);
 void pk_zk_forked(void *own);
 
 /* ---- zk_claim.c ---- */

@@ -245,8 +245,10 @@ enum picket_status pk_zk_begin(struct pk_zk *z, uint64_t wish, uint64_t timeout_
     (void)pk_door_resize(before.list, 0);
     if (handle == NULL) {
         (void)pk_door_resize(s, 0);
-        return pk_fail(PICKET_UNREACHABLE, "%s: can't find its servers: %s", z->shown,
-                       strerror(error));
+        bool full = error == EAGAIN || error == ENOMEM;
+        return pk_fail(PICKET_UNREACHABLE, "%s can't be reached: %s", z->shown,
+                       full ? "no threads are left for it"
+                            : "nobody knows its servers by that name");
     }
     char who[512]; /* as long as the library's own buffers */
     int n = snprintf(who, sizeof who, "%s:%s", z->url.user, z->url.password);
@@ -362,15 +364,24 @@ uint64_t pk_zk_believable(uint64_t timeout_ms)
     return timeout_ms * 2 / 3;
 }
 
-uint64_t pk_zk_session_renewed(struct pk_zk_session *s, uint64_t sent_ms)
+uint64_t pk_zk_timeout(struct pk_zk_session *s)
 {
-    if (sent_ms - s->last_ms >= s->timeout_ms / 5) {
+    pthread_mutex_lock(&s->store->mutex);
+    uint64_t timeout_ms = s->timeout_ms;
+    pthread_mutex_unlock(&s->store->mutex);
+    return timeout_ms;
+}
+
+uint64_t pk_zk_session_renewed(struct pk_zk_session *s, uint64_t timeout_ms,
+                               uint64_t sent_ms)
+{
+    if (sent_ms - s->last_ms >= timeout_ms / 5) {
         s->known_ms = s->last_ms;
         s->last_ms = sent_ms;
     }
-    uint64_t end = s->known_ms + s->timeout_ms;
+    uint64_t end = s->known_ms + timeout_ms;
     uint64_t left = end > sent_ms ? end - sent_ms : 0;
-    uint64_t most = pk_zk_believable(s->timeout_ms);
+    uint64_t most = pk_zk_believable(timeout_ms);
     left = left < most ? left : most;
     return left < s->ttl_ms ? left : s->ttl_ms;
 }

@@ -3,6 +3,7 @@
 """ZooKeeper as a store, against the real server: faults, bad words, and those who lock
 there without us. What every store must do is in test/conform."""
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -12,11 +13,13 @@ import sys
 import threading
 import time
 
+from cluster import free_ports
 from databases import Cutter
 from holding import hold, let_go, line_with, parsed, waiting
 from lan import Lan
 from stores import Absent, ZooKeeperServer, program
-from tap import (alive, check, contains, equal, main, skip, stopped, test, wait_until)
+from tap import (Skipped, alive, check, contains, equal, main, skip, stopped, test,
+                 wait_until)
 
 sys.path.append("/usr/lib/python3/dist-packages")  # where Debian's kazoo is
 try:
@@ -429,6 +432,28 @@ def password__is_asked_for(t):
         equal(t.picket("run", "-n", *PLAIN, "db", "--", "true").returncode, 0)
 
 
+# ---- the doctor ----
+
+def findings(t, *words):
+    """Code and grade of what the doctor finds."""
+    done = t.picket("doctor", "-o", "json", *words)
+    if "there is no verb" in done.stderr:
+        skip("there is no doctor in this program")
+    return {f["code"]: f["grade"] for f in json.loads(done.stdout)["findings"]}
+
+
+@test
+def doctor__sees_a_server_alone(t):
+    with zookeeper(t) as server:
+        found = findings(t)
+        equal({code: found.get(code) for code in ("version", "single-node", "no-auth")},
+              {"version": "fine", "single-node": "note", "no-auth": "note"})
+        equal(found.get("longest-ttl"), "fine")
+        place = f"127.0.0.1:{server.port}"
+        found = findings(t, f"zk://u:secret@{place},127.0.0.1:1")
+        equal((found.get("auth"), found.get("nodes-away")), ("fine", "note"))
+
+
 # ---- networks that fail ----
 
 JOB = r"""
@@ -540,7 +565,6 @@ class Member(ZooKeeperServer):
 
 @test(timeout=120)
 def ensemble__a_hold_survives_the_leader(t):
-    from cluster import free_ports  # pylint: disable=import-outside-toplevel
     driver(t)
     try:
         members = [Member(t.path("zk"), n) for n in (1, 2, 3)]
@@ -552,6 +576,8 @@ def ensemble__a_hold_survives_the_leader(t):
     with running(members):
         places = ",".join(f"127.0.0.1:{m.port}" for m in members)
         t.env["PICKET_URL"] = f"zk://{places}"
+        with contextlib.suppress(Skipped):
+            equal(findings(t).get("nodes"), "fine")
         holder = hold(t, "--ttl", "10s", *PLAIN, "db")
         before = parsed(t.picket("show", "-o", "json", "db"))["holds"][0]["token"]
         leader, = [m for m in members if m.leads()]

@@ -153,34 +153,33 @@ TEST(broken__is_not_read_from_what_others_write)
 
 /* ---- time ---- */
 
-static struct pk_zk_session session(uint64_t timeout_ms, uint64_t ttl_ms)
+static struct pk_zk_session session(uint64_t ttl_ms)
 {
-    return (struct pk_zk_session){
-        .timeout_ms = timeout_ms, .ttl_ms = ttl_ms, .last_ms = 1000, .known_ms = 1000};
+    return (struct pk_zk_session){.ttl_ms = ttl_ms, .last_ms = 1000, .known_ms = 1000};
 }
 
 TEST(time__renewals_at_a_third_find_the_whole_ttl)
 {
-    struct pk_zk_session s = session(15000, 10000);
+    struct pk_zk_session s = session(10000);
     for (uint64_t at = 1000 + 3333; at < 1000000; at += 3333) {
-        CHECK_U64(pk_zk_session_renewed(&s, at), 10000);
+        CHECK_U64(pk_zk_session_renewed(&s, 15000, at), 10000);
     }
 }
 
 /* What the leader has certainly heard of is the renewal before, not this one. */
 TEST(time__after_a_gap_less_is_believed)
 {
-    struct pk_zk_session s = session(15000, 10000);
-    CHECK_U64(pk_zk_session_renewed(&s, 1000 + 9000), 6000);
-    CHECK_U64(pk_zk_session_renewed(&s, 1000 + 9100), 5900); /* too soon to tell */
-    CHECK_U64(pk_zk_session_renewed(&s, 1000 + 12000), 10000);
-    CHECK_U64(pk_zk_session_renewed(&s, 1000 + 40000), 0);
+    struct pk_zk_session s = session(10000);
+    CHECK_U64(pk_zk_session_renewed(&s, 15000, 1000 + 9000), 6000);
+    CHECK_U64(pk_zk_session_renewed(&s, 15000, 1000 + 9100), 5900); /* too soon to tell */
+    CHECK_U64(pk_zk_session_renewed(&s, 15000, 1000 + 12000), 10000);
+    CHECK_U64(pk_zk_session_renewed(&s, 15000, 1000 + 40000), 0);
 }
 
 TEST(time__never_more_than_two_thirds_of_a_session)
 {
-    struct pk_zk_session s = session(3000, 10000);
-    CHECK_U64(pk_zk_session_renewed(&s, 1000 + 700), 2000);
-    s = session(30000, 500);
-    CHECK_U64(pk_zk_session_renewed(&s, 1000 + 100), 500);
+    struct pk_zk_session s = session(10000);
+    CHECK_U64(pk_zk_session_renewed(&s, 3000, 1000 + 700), 2000);
+    s = session(500);
+    CHECK_U64(pk_zk_session_renewed(&s, 30000, 1000 + 100), 500);
 }
