@@ -349,12 +349,15 @@ enum picket_status pk_zk_any(struct pk_zk *z, uint64_t until_ms,
             pk_zk_end(s);
         }
     }
-    enum picket_status status = PICKET_OK;
     if (s == NULL) {
-        status = pk_zk_begin(z, 0, LOOKING_TIMEOUT_MS, &s);
+        enum picket_status status = pk_zk_begin(z, 0, LOOKING_TIMEOUT_MS, &s);
+        if (status != PICKET_OK) {
+            return status;
+        }
+        PK_ASSERT(s != NULL);
     }
     *out = s;
-    return status == PICKET_OK ? pk_zk_ready(s, until_ms) : status;
+    return pk_zk_ready(s, until_ms);
 }
 
 /* ---- time ---- */
