@@ -143,8 +143,12 @@ static int find_node(struct pk_zk *z, struct pk_zk_claim *claim, struct pk_zk_ca
     if (rc == ZOK) {
         char *path = pk_zk_join(claim->folder, node);
         rc = pk_zk_get(c, path);
-        claim->token = rc == ZOK ? (uint64_t)c->a->stat.czxid : 0;
-        set_text(z, &claim->path, path);
+        if (rc == ZOK) {
+            claim->token = (uint64_t)c->a->stat.czxid;
+            set_text(z, &claim->path, path);
+        } else {
+            free(path); /* without its token it is of no use yet */
+        }
     }
     return rc;
 }

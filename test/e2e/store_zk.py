@@ -86,6 +86,7 @@ def claims(client, lock):
 @test
 def lost_answer__a_claim_is_found_again(t):
     with zookeeper(t) as server, kazoo(server) as client:
+        client.ensure_path("/picket/db")  # or the first attempt would be for nothing
         cutter = Cutter(server.port, b"-lock-")
         t.env["PICKET_URL"] = f"zk://127.0.0.1:{cutter.port}"
         holder = hold(t, *PLAIN, "db")
@@ -93,6 +94,19 @@ def lost_answer__a_claim_is_found_again(t):
         equal(len(claims(client, "db")), 1)  # and no second one, that nobody would leave
         let_go(holder)
         equal(claims(client, "db"), [])
+
+
+@test
+def lost_answer__twice_in_a_row(t):
+    """To the claim itself, and then to the question after its token."""
+    with zookeeper(t) as server, kazoo(server) as client:
+        client.ensure_path("/picket/db")
+        second = Cutter(server.port, b"-lock-0000000000\x00")
+        first = Cutter(second.port, b"-lock-")
+        t.env["PICKET_URL"] = f"zk://127.0.0.1:{first.port}"
+        done = t.picket("run", *PLAIN, "db", "--", "printenv", "PICKET_TOKEN")
+        equal((done.returncode, first.cuts, second.cuts), (0, 1, 1))
+        check(int(done.stdout) > 0, "a hold without a token")
 
 
 @test
