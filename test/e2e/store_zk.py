@@ -28,7 +28,6 @@ except ImportError:
     KazooClient = None
 
 SOON_S = 20
-PLAIN = ("--lock-delay", "0s")  # which ZooKeeper does not have
 
 
 @contextlib.contextmanager
@@ -89,7 +88,7 @@ def lost_answer__a_claim_is_found_again(t):
         client.ensure_path("/picket/db")  # or the first attempt would be for nothing
         cutter = Cutter(server.port, b"-lock-")
         t.env["PICKET_URL"] = f"zk://127.0.0.1:{cutter.port}"
-        holder = hold(t, *PLAIN, "db")
+        holder = hold(t, "db")
         equal(cutter.cuts, 1)
         equal(len(claims(client, "db")), 1)  # and no second one, that nobody would leave
         let_go(holder)
@@ -104,7 +103,7 @@ def lost_answer__twice_in_a_row(t):
         second = Cutter(server.port, b"-lock-0000000000\x00")
         first = Cutter(second.port, b"-lock-")
         t.env["PICKET_URL"] = f"zk://127.0.0.1:{first.port}"
-        done = t.picket("run", *PLAIN, "db", "--", "printenv", "PICKET_TOKEN")
+        done = t.picket("run", "db", "--", "printenv", "PICKET_TOKEN")
         equal((done.returncode, first.cuts, second.cuts), (0, 1, 1))
         check(int(done.stdout) > 0, "a hold without a token")
 
@@ -112,10 +111,10 @@ def lost_answer__twice_in_a_row(t):
 @test
 def lost_answer__a_waiter_keeps_one_place(t):
     with zookeeper(t) as server, kazoo(server) as client:
-        holder = hold(t, *PLAIN, "db")
+        holder = hold(t, "db")
         cutter = Cutter(server.port, b"-lock-")
         url = f"zk://127.0.0.1:{cutter.port}"
-        waiter = waiting(t, *PLAIN, "--on", url, "db")
+        waiter = waiting(t, "--on", url, "db")
         equal((cutter.cuts, len(claims(client, "db"))), (1, 2))
         let_go(holder)
         equal(waiter.wait(SOON_S), 0)
@@ -127,14 +126,14 @@ def lost_answer__a_release_is_done(t):
     with zookeeper(t) as server, kazoo(server) as client:
         cutter = Cutter(server.port, b"-lock-0000000000\xff\xff\xff\xff")  # a delete
         t.env["PICKET_URL"] = f"zk://127.0.0.1:{cutter.port}"
-        let_go(hold(t, *PLAIN, "db"))
+        let_go(hold(t, "db"))
         equal((cutter.cuts, claims(client, "db")), (1, []))
 
 
 @test
 def lost_answer__a_break_is_done_once(t):
     with zookeeper(t) as server:
-        holder = hold(t, *PLAIN, "db")
+        holder = hold(t, "db")
         token = parsed(t.picket("show", "-o", "json", "db"))["holds"][0]["token"]
         cutter = Cutter(server.port, b"picket-break=1")
         words = ("break", "db", "--token", token, "--reason", "in the way", "--on",
@@ -150,11 +149,11 @@ def lost_answer__a_break_is_done_once(t):
 @test(timeout=60)
 def sleeper__a_stopped_waiter_holds_up_nobody(t):
     with zookeeper(t) as server, kazoo(server) as client:
-        holder = hold(t, *PLAIN, "db")
-        sleeper = waiting(t, *PLAIN, "--ttl", "1s", "db", command=("echo", "mine"))
+        holder = hold(t, "db")
+        sleeper = waiting(t, "--ttl", "1s", "db", command=("echo", "mine"))
         os.kill(sleeper.pid, signal.SIGSTOP)
         wait_until(lambda: stopped(sleeper.pid), what="the pause")
-        last = waiting(t, *PLAIN, "db")
+        last = waiting(t, "db")
         wait_until(lambda: len(claims(client, "db")) == 2, SOON_S, "the sleeper's end")
         let_go(holder)
         equal(last.wait(SOON_S), 0)
@@ -167,7 +166,7 @@ def sleeper__a_stopped_waiter_holds_up_nobody(t):
 @test
 def deleted__a_holder_is_told_when_its_node_goes(t):
     with zookeeper(t) as server, kazoo(server) as client:
-        holder = hold(t, *PLAIN, "db")
+        holder = hold(t, "db")
         node, = claims(client, "db")
         client.delete(f"/picket/db/{node}")
         contains(line_with(holder.stderr, "lost"), "its node was deleted")
@@ -177,8 +176,8 @@ def deleted__a_holder_is_told_when_its_node_goes(t):
 @test
 def deleted__a_waiter_is_told_when_its_node_goes(t):
     with zookeeper(t) as server, kazoo(server) as client:
-        holder = hold(t, *PLAIN, "db")
-        waiter = waiting(t, *PLAIN, "db")
+        holder = hold(t, "db")
+        waiter = waiting(t, "db")
         client.delete(f"/picket/db/{max(claims(client, 'db'), key=lambda n: n[-10:])}")
         check(waiter.wait(SOON_S) != 0, "it ran without a place in the queue")
         let_go(holder)
@@ -190,12 +189,12 @@ def excludes(t, server, lock, url):
     """A lock of kazoo's and the program keep each other out."""
     t.env["PICKET_URL"] = url
     check(lock.acquire(timeout=SOON_S), "kazoo does not get a free lock")
-    equal(t.picket("run", "-n", *PLAIN, "db", "--", "true").returncode, 124)
-    waiter = waiting(t, *PLAIN, "db", command=("cat",))
+    equal(t.picket("run", "-n", "db", "--", "true").returncode, 124)
+    waiter = waiting(t, "db", command=("cat",))
     lock.release()
     line_with(waiter.stderr, "running cat")
     equal(waiter.wait(SOON_S), 0)
-    holder = hold(t, *PLAIN, "db")
+    holder = hold(t, "db")
     check(not lock.acquire(blocking=False), "kazoo gets what we hold")
     got = threading.Event()
     threading.Thread(target=lambda: lock.acquire() and got.set(), daemon=True).start()
@@ -226,9 +225,9 @@ def kazoo__its_readers_and_ours_share(t):
     with zookeeper(t) as server, kazoo(server) as client:
         t.env["PICKET_URL"] += "?names=kazoo"
         with client.ReadLock("/picket/db", "other"):
-            equal(t.picket("run", "-n", "-s", *PLAIN, "db", "--", "true").returncode, 0)
-            equal(t.picket("run", "-n", *PLAIN, "db", "--", "true").returncode, 124)
-        holder = hold(t, "-s", *PLAIN, "db")
+            equal(t.picket("run", "-n", "-s", "db", "--", "true").returncode, 0)
+            equal(t.picket("run", "-n", "db", "--", "true").returncode, 124)
+        holder = hold(t, "-s", "db")
         reader = client.ReadLock("/picket/db", "other")
         check(reader.acquire(blocking=False), "readers keep each other out")
         reader.release()
@@ -304,19 +303,19 @@ def curator__its_mutex_and_ours_keep_each_other_out(t):
     with zookeeper(t) as server, kazoo(server) as client:
         curator = Curator(t, server, "/picket/db")
         equal(curator.ask("acquire"), "true")
-        equal(t.picket("run", "-n", *PLAIN, "db", "--", "true").returncode, 124)
-        waiter = waiting(t, *PLAIN, "db", command=("cat",))
+        equal(t.picket("run", "-n", "db", "--", "true").returncode, 124)
+        waiter = waiting(t, "db", command=("cat",))
         equal(curator.ask("release"), "released")
         line_with(waiter.stderr, "running cat")
         equal(waiter.wait(SOON_S), 0)
-        holder = hold(t, *PLAIN, "db")
+        holder = hold(t, "db")
         equal(curator.ask("try"), "false")
         curator.say("acquire")
         wait_until(lambda: len(claims(client, "db")) == 2, what="Curator in the queue")
         check(alive(curator.process.pid), "Curator has ended")
         let_go(holder)
         equal(curator.process.stdout.readline().strip(), "true")
-        reader = t.picket("run", "-n", "-s", *PLAIN, "db", "--", "true")
+        reader = t.picket("run", "-n", "-s", "db", "--", "true")
         equal(reader.returncode, 124)
         equal(curator.ask("release"), "released")
 
@@ -369,7 +368,7 @@ def child__has_none_of_the_librarys_descriptors(t):
 # ---- bad words, wrong servers ----
 
 def refused(t, url, code, part, *words):
-    done = t.picket("run", "-n", *PLAIN, *words, "--on", url, "db", "--", "true")
+    done = t.picket("run", "-n", *words, "--on", url, "db", "--", "true")
     equal((done.returncode, done.stdout), (code, ""))
     equal(done.stderr.count("\n"), 1)
     contains(done.stderr, part)
@@ -440,10 +439,10 @@ def password__is_asked_for(t):
     with zookeeper(t) as server:
         place = f"127.0.0.1:{server.port}/mine"
         t.env["PICKET_URL"] = f"zk://u:right@{place}"
-        equal(t.picket("run", *PLAIN, "db", "--", "true").returncode, 0)
+        equal(t.picket("run", "db", "--", "true").returncode, 0)
         refused(t, f"zk://u:secret@{place}", 122, f"zk://u@{place}")
         refused(t, f"zk://{place}", 122, "the user and the password")
-        equal(t.picket("run", "-n", *PLAIN, "db", "--", "true").returncode, 0)
+        equal(t.picket("run", "-n", "db", "--", "true").returncode, 0)
 
 
 # ---- the doctor ----
@@ -514,7 +513,7 @@ def job_elsewhere(t, ttl):
             words = " ".join(away.enter)
             t.program = t.write("picket-away", f'#!/bin/sh\nexec {words} {picket} "$@"\n',
                                 0o755)
-            run = t.start("run", "--ttl", ttl, "--kill-after", "300ms", *PLAIN, "db",
+            run = t.start("run", "--ttl", ttl, "--kill-after", "300ms", "db",
                           "--", "sh", t.write("job.sh", JOB), t.dir)
             t.program = picket
             wait_until(lambda: t.read("token") and t.read("beat"), what="the job")
@@ -525,7 +524,7 @@ def job_elsewhere(t, ttl):
 def network__a_job_is_dead_before_the_lock_moves_on(t):
     with job_elsewhere(t, "2s") as (lan, away, run):
         pid = int(t.read("pid"))
-        last = waiting(t, *PLAIN, "db", command=("sh", "-c",
+        last = waiting(t, "db", command=("sh", "-c",
                        f"date +%s%N; test -e /proc/{pid} && echo runs; "
                        "echo $PICKET_TOKEN"))
         cut_ns = time.time_ns()
@@ -592,16 +591,16 @@ def ensemble__a_hold_survives_the_leader(t):
         t.env["PICKET_URL"] = f"zk://{places}"
         with contextlib.suppress(Skipped):
             equal(findings(t).get("nodes"), "fine")
-        holder = hold(t, "--ttl", "10s", *PLAIN, "db")
+        holder = hold(t, "--ttl", "10s", "db")
         before = parsed(t.picket("show", "-o", "json", "db"))["holds"][0]["token"]
         leader, = [m for m in members if m.leads()]
         leader.kill()
         others = [m for m in members if m is not leader]
         wait_until(lambda: any(m.leads() for m in others), SOON_S, "a new leader")
-        equal(t.picket("run", "-n", *PLAIN, "db", "--", "true").returncode, 124)
+        equal(t.picket("run", "-n", "db", "--", "true").returncode, 124)
         equal(holder.poll(), None)
         let_go(holder)
-        after = t.picket("run", *PLAIN, "db", "--", "printenv", "PICKET_TOKEN")
+        after = t.picket("run", "db", "--", "printenv", "PICKET_TOKEN")
         check(int(after.stdout) > before, "tokens went back")
         others[0].kill()
         refused(t, f"zk://{places}", 125, "no leader", "--ttl", "1s")
