@@ -12,14 +12,15 @@ set -eu
 raft_least=0.22.1
 build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libhttp-parser-dev libssl-dev
     libraft-dev libsqlite3-dev libpq-dev libmariadb-dev libhiredis-dev
-    libcurl4-openssl-dev libjansson-dev'
+    libcurl4-openssl-dev libjansson-dev libzookeeper-mt-dev'
 clang='clang libclang-rt-14-dev'
 case ${1:-} in
 build) wanted=$build ;;
 test)
     wanted="$build $clang python3 shellcheck redis-server redis-tools python3-redis
         iproute2 iptables nodejs npm strace sqlite3 postgresql mariadb-server
-        nginx-light etcd-server etcd-client zookeeper default-jre-headless"
+        nginx-light etcd-server zookeeper default-jre-headless python3-kazoo
+        libcurator-recipes-java default-jdk-headless"
     ;;
 lint) wanted="$build clang-format clang-tidy python3 shellcheck" ;;
 coverage) wanted="$build gcovr python3" ;;

@@ -74,6 +74,7 @@ extern const struct pk_driver pk_redis_driver; /* PICKET_WITH_REDIS, as the next
 extern const struct pk_driver pk_redlock_driver;
 extern const struct pk_driver pk_etcd_driver; /* PICKET_WITH_ETCD */
 extern const struct pk_driver pk_consul_driver; /* PICKET_WITH_CONSUL */
+extern const struct pk_driver pk_zk_driver; /* PICKET_WITH_ZOOKEEPER */
 
 /* Those that are built in, from 0 on; NULL after the last. */
 const struct pk_driver *pk_driver_at(size_t i);
