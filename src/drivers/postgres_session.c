@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Advisory mode: a lease is one session of the database, its holds are session-level
+ * advisory locks on picket.key(name). They end with the session: when the connection ends,
+ * and (from PostgreSQL 14 on) when the session was idle for the TTL. That is counted from
+ * the end of a renewal, so never too early for the client, which counts from its sending
+ * (P4, P5). A connection that breaks is a lease that is over; nothing is ever resumed.
+ */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "client/error.h"
+#include "drivers/postgres.h"
+#include "host/clock.h"
+
+enum {
+    POLITE_MS = 500, /* that a holder has to give a broken lock back by itself */
+    GONE_MS = 2000,  /* until a session that was ended is gone */
+    NAP_MS = 10,
+};
+
+/* ---- leases ---- */
+
+/* How long the server keeps the session of a client that is silent; 0: for ever. With the
+ * mutex. */
+static enum picket_status set_limits(struct pk_pg *pg, uint64_t ttl_ms, uint64_t until_ms)
+{
+    struct pk_pg_args a = {0};
+    enum picket_status s;
+    pk_pg_number(&a, ttl_ms);
+    pk_pg_number(&a, (ttl_ms + 999) / 1000);
+    pk_pg_text(&a, PQserverVersion(pg->conn) >= PK_PG_SERVER_IDLE ? "idle_session_timeout"
+                                                                  : "tcp_user_timeout");
+    PGresult *rows = pk_pg_exchange(
+        pg,
+        "SELECT pg_backend_pid(), set_config('tcp_user_timeout', $1, false), "
+        "set_config('tcp_keepalives_idle', $2, false), "
+        "set_config('tcp_keepalives_interval', '1', false), "
+        "set_config($3, $1, false)",
+        &a, until_ms, &s);
+    if (rows != NULL && (int)pk_pg_number_at(rows, 0, 0) != pg->pid) {
+        s = pk_pg_pooled(pg);
+    }
+    PQclear(rows);
+    /* Our own side, too, finds out about a network that is gone; not before the lease is
+     * over by our clock, since this ends it. */
+    int ms = (int)ttl_ms;
+    (void)setsockopt(PQsocket(pg->conn), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    return s;
+}
+
+static enum picket_status begin_lease(struct pk_pg *pg, const struct pk_tenancy *t,
+                                      uint64_t until_ms)
+{
+    if (pg->conn == NULL) {
+        return pk_fail(PICKET_UNREACHABLE, "%s has broken the connection", pg->where);
+    }
+    enum picket_status s = set_limits(pg, t->ttl_ms, until_ms);
+    if (s == PICKET_OK) {
+        pg->lease = t->id;
+        s = pk_pg_listen(pg, until_ms);
+    }
+    if (s == PICKET_OK) {
+        pg->ttl_ms = t->ttl_ms;
+        return s;
+    }
+    pg->lease = 0; /* nobody has heard of it */
+    pk_pg_drop(pg);
+    return s;
+}
+
+static enum picket_status lease_open(void *own, struct pk_tenancy *t, uint64_t until_ms)
+{
+    struct pk_pg *pg = own;
+    pthread_mutex_lock(&pg->mutex);
+    if (pg->lease != 0) { /* one that could not be closed, or whose answer got lost */
+        pk_pg_drop(pg);
+    }
+    pthread_mutex_unlock(&pg->mutex);
+    enum picket_status s =
+        pk_pg_do(pg, "SELECT picket.session_sweep()", &(struct pk_pg_args){0}, until_ms);
+    if (s == PICKET_OK) {
+        pthread_mutex_lock(&pg->mutex);
+        s = begin_lease(pg, t, until_ms);
+        pthread_mutex_unlock(&pg->mutex);
+    }
+    return s;
+}
+
+static enum picket_status fail_over(const struct pk_pg *pg)
+{
+    return pk_fail(PICKET_LOST, "the session at %s has ended, and its locks with it",
+                   pg->where);
+}
+
+static enum picket_status lease_renew(void *own, uint64_t lease, uint64_t *ttl_ms,
+                                      uint64_t until_ms)
+{
+    struct pk_pg *pg = own;
+    pthread_mutex_lock(&pg->mutex);
+    enum picket_status s = PICKET_OK;
+    if (pg->conn == NULL || pg->lease != lease) {
+        s = fail_over(pg);
+    } else {
+        *ttl_ms = *ttl_ms != 0 ? *ttl_ms : pg->ttl_ms;
+        s = set_limits(pg, *ttl_ms, until_ms);
+        pg->ttl_ms = *ttl_ms;
+    }
+    if (s != PICKET_OK) {
+        char why[PK_SENTENCE_MAX];
+        pk_sentence_save(why);
+        pk_pg_drop(pg); /* whatever it was: the next renewal can't be better */
+        pk_sentence_restore(why);
+    }
+    pthread_mutex_unlock(&pg->mutex);
+    return s == PICKET_OK ? s : PICKET_LOST;
+}
+
+static enum picket_status lease_close(void *own, uint64_t lease, uint64_t until_ms)
+{
+    struct pk_pg *pg = own;
+    struct pk_pg_args a = {0};
+    PGresult *rows;
+    pk_pg_number(&a, lease);
+    enum picket_status s = pk_pg_ask_session(
+        pg, lease, "SELECT picket.session_close($1), pg_advisory_unlock_all()", &a,
+        until_ms, &rows);
+    PQclear(rows);
+    pthread_mutex_lock(&pg->mutex);
+    if (s == PICKET_OK) {
+        pg->lease = 0;
+        s = pg->conn != NULL ? set_limits(pg, 0, until_ms) : PICKET_OK;
+    }
+    if (s != PICKET_OK) {
+        pg->lease = pg->lease == lease ? 0 : pg->lease;
+        pk_pg_drop(pg); /* that closes it as well */
+    }
+    pthread_mutex_unlock(&pg->mutex);
+    return PICKET_OK;
+}
+
+/* ---- claims ---- */
+
+static enum picket_status stand(void *own, struct pk_stake *k, bool wait,
+                                uint64_t until_ms)
+{
+    struct pk_pg_args a = {0};
+    PGresult *rows;
+    pk_pg_number(&a, k->lease);
+    pk_pg_number(&a, k->request);
+    pk_pg_text(&a, k->name);
+    pk_pg_bool(&a, k->mode == PK_SHARED);
+    pk_pg_bytes(&a, k->card);
+    pk_pg_bool(&a, wait);
+    enum picket_status s = pk_pg_ask_session(
+        own, k->lease, "SELECT (s).* FROM picket.session_stand($1, $2, $3, $4, $5, $6) s",
+        &a, until_ms, &rows);
+    if (s == PICKET_OK) {
+        s = pk_pg_standing(rows, k);
+        PQclear(rows);
+    }
+    return s;
+}
+
+static enum picket_status leave(void *own, struct pk_stake *k, uint64_t until_ms)
+{
+    struct pk_pg_args a = {0};
+    PGresult *rows;
+    pk_pg_number(&a, k->lease);
+    pk_pg_number(&a, k->request);
+    enum picket_status s = pk_pg_ask_session(
+        own, k->lease, "SELECT picket.session_leave($1, $2)", &a, until_ms, &rows);
+    if (s == PICKET_OK) {
+        s = pk_pg_verdict(rows);
+        PQclear(rows);
+    }
+    return s;
+}
+
+static enum picket_status rewrite(void *own, struct pk_stake *k, uint64_t until_ms)
+{
+    struct pk_pg_args a = {0};
+    PGresult *rows;
+    pk_pg_number(&a, k->lease);
+    pk_pg_number(&a, k->request);
+    pk_pg_bytes(&a, k->card);
+    enum picket_status s =
+        pk_pg_ask_session(own, k->lease,
+                          "UPDATE picket.session_claim SET card = $3 WHERE lease = $1 "
+                          "AND request = $2 AND token IS NOT NULL RETURNING 'done'",
+                          &a, until_ms, &rows);
+    if (s == PICKET_OK) {
+        s = pk_pg_says(rows, "done") ? PICKET_OK : pk_fail_plain(PICKET_NOTHELD);
+        PQclear(rows);
+    }
+    return s;
+}
+
+/* Waits until the backend has no such hold any more, at most until then. */
+static enum picket_status await_gone(struct pk_pg *pg, const struct pk_pg_args *hold,
+                                     uint64_t until_ms, bool *gone)
+{
+    for (;;) {
+        PGresult *rows;
+        enum picket_status s =
+            pk_pg_ask(pg,
+                      "SELECT 'held' FROM picket.session_claim c "
+                      "JOIN picket.session_lock l ON l.key = c.key AND l.pid = c.pid "
+                      "WHERE c.name = $1 AND c.token = $2",
+                      hold, until_ms + GONE_MS, &rows);
+        *gone = s == PICKET_OK && PQntuples(rows) == 0;
+        PQclear(rows);
+        if (s != PICKET_OK || *gone || pk_clock_ms() >= until_ms) {
+            return s;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = NAP_MS * 1000000L}, NULL);
+    }
+}
+
+static enum picket_status end_session(struct pk_pg *pg, uint64_t pid, uint64_t until_ms)
+{
+    struct pk_pg_args a = {0};
+    pk_pg_number(&a, pid);
+    return pk_pg_do(pg, "SELECT pg_terminate_backend($1)", &a, until_ms);
+}
+
+/* The holder is told, and gives that one lock back. One that does not is stopped or hangs:
+ * then its session is ended, and with it all that it holds. */
+static enum picket_status break_hold(void *own, const struct pk_command *c,
+                                     uint64_t until_ms)
+{
+    struct pk_pg *pg = own;
+    struct pk_pg_args hold = {0};
+    char name[PK_NAME_MAX + 1], who[PK_PRINCIPAL_MAX + 1], why[PK_REASON_MAX + 1];
+    PGresult *rows;
+    bool gone = false;
+    pk_pg_text(&hold, pk_pg_copy(c->name, name, sizeof name));
+    pk_pg_number(&hold, c->token);
+    struct pk_pg_args a = hold;
+    a.values[1] = a.numbers[1];
+    pk_pg_text(&a, pk_pg_copy(c->principal, who, sizeof who));
+    pk_pg_text(&a, pk_pg_copy(c->reason, why, sizeof why));
+    enum picket_status s =
+        pk_pg_ask(pg, "SELECT picket.session_break($1, $2, $3, $4)", &a, until_ms, &rows);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    uint64_t pid = pk_pg_number_at(rows, 0, 0);
+    PQclear(rows);
+    if (pid == 0) {
+        return pk_fail_plain(PICKET_NOTHELD);
+    }
+    s = await_gone(pg, &hold, pk_clock_ms() + POLITE_MS, &gone);
+    if (s == PICKET_OK && !gone) {
+        s = end_session(pg, pid, until_ms);
+    }
+    if (s == PICKET_OK && !gone) {
+        s = await_gone(pg, &hold, pk_clock_ms() + GONE_MS, &gone);
+    }
+    return s != PICKET_OK || gone
+               ? s
+               : pk_fail(PICKET_UNKNOWN, "%s has not ended the holder's session yet",
+                         pg->where);
+}
+
+/* Whoever has the key is in the way: other names with the same key, and sessions that
+ * know nothing of us. */
+static enum picket_status scan(void *own, const char *name, bool whole_name,
+                               struct pk_scan *out, uint64_t until_ms)
+{
+    static const char one[] =
+        "SELECT $1, card, token, place, 0 FROM picket.session_claim c "
+        "WHERE key = picket.key($1) AND "
+        "CASE WHEN token IS NULL THEN picket.session_alive(pid, began) ELSE EXISTS "
+        "(SELECT FROM picket.session_lock l WHERE l.key = c.key AND l.pid = c.pid) END "
+        "UNION ALL SELECT $1, convert_to(concat_ws(E'\\n', "
+        "'host=' || coalesce(host(client_addr), 'local'), 'pid=' || l.pid, "
+        "'user=' || usename, 'command=' || application_name), 'UTF8'), 0, 0, 0 "
+        "FROM picket.session_lock l LEFT JOIN pg_stat_activity a ON a.pid = l.pid "
+        "WHERE key = picket.key($1) AND NOT EXISTS (SELECT FROM picket.session_claim c "
+        "WHERE c.key = l.key AND c.pid = l.pid)";
+    static const char many[] =
+        "SELECT name, card, token, place, 0 FROM picket.session_claim c "
+        "WHERE starts_with(name, $1) AND "
+        "CASE WHEN token IS NULL THEN picket.session_alive(pid, began) ELSE EXISTS "
+        "(SELECT FROM picket.session_lock l WHERE l.key = c.key AND l.pid = c.pid) END";
+    struct pk_pg_args a = {0};
+    PGresult *rows;
+    pk_pg_text(&a, name);
+    enum picket_status s = pk_pg_ask(own, whole_name ? one : many, &a, until_ms, &rows);
+    if (s == PICKET_OK) {
+        pk_pg_sights(rows, out);
+        PQclear(rows);
+    }
+    return s;
+}
+
+const struct pk_bridged pk_pg_session_mode = {
+    .meet = pk_pg_meet,
+    .lease_open = lease_open,
+    .lease_renew = lease_renew,
+    .lease_close = lease_close,
+    .stand = stand,
+    .leave = leave,
+    .rewrite = rewrite,
+    .break_hold = break_hold,
+    .scan = scan,
+    .await = pk_pg_await,
+    .examine = pk_pg_examine,
+    .forked = pk_pg_forked,
+    .close = pk_pg_close,
+};
