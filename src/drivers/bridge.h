@@ -183,5 +183,7 @@ void pk_bridge_ended(struct pk_store *b, uint64_t lease, uint64_t request,
 void pk_bridge_lease_ended(struct pk_store *b, uint64_t lease, enum pk_end end);
 /* One claim seen by a scan. */
 void pk_bridge_see(struct pk_scan *scan, const struct pk_sight *seen);
+/* The lock that was looked for stays closed that long, after an unclean end. */
+void pk_bridge_see_closed(struct pk_scan *scan, uint64_t closed_ms);
 
 #endif

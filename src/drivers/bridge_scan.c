@@ -21,7 +21,13 @@ struct seen {
 struct pk_scan {
     struct seen *list;
     size_t count, capacity;
+    uint64_t closed_ms;
 };
+
+void pk_bridge_see_closed(struct pk_scan *scan, uint64_t closed_ms)
+{
+    scan->closed_ms = closed_ms;
+}
 
 void pk_bridge_see(struct pk_scan *scan, const struct pk_sight *seen)
 {
@@ -135,6 +141,7 @@ static void add_lock(struct pk_effect reply, const struct pk_scan *scan, uint64_
 {
     reply.holders = count_held(scan->list, scan->count);
     reply.waiters = (uint32_t)scan->count - reply.holders;
+    reply.closed_ms = scan->closed_ms;
     pk_effects_add(out, &reply);
     for (size_t i = 0; i < scan->count && i < count; i++) {
         struct pk_effect row = row_of(&scan->list[i], (uint32_t)i + 1 - reply.holders);

@@ -21,13 +21,14 @@ static const struct picket_guarantees session_guarantees = {
     .promise = "correctness",
     .scope = "one database server",
     .token = "one sequence, in a transaction committed after the lock was got",
-    .fairness = "none",
+    .fairness = "fifo",
     .waiting = "push, and a look at least every 1 s",
-    .clock = "the server's timer for idle sessions; wall clock not used",
+    .clock = "the server's timer for idle sessions; its wall clock after an unclean end",
     .failover = "all locks end with the server; tokens are safe with synchronous "
                 "replication only",
     .shared = 1,
     .election = 1,
+    .lock_delay = 1,
     .extend = 1,
     .reasons = 1,
     .tokens = 2,
@@ -123,6 +124,10 @@ void pk_pg_sights(const PGresult *rows, struct pk_scan *scan)
 {
     for (int i = 0; i < PQntuples(rows); i++) {
         unsigned char *card;
+        if (PQgetisnull(rows, i, 1) != 0) {
+            pk_bridge_see_closed(scan, pk_pg_number_at(rows, i, 4));
+            continue;
+        }
         struct pk_sight seen = {.name = pk_text(PQgetvalue(rows, i, 0)),
                                 .card = pk_pg_bytes_at(rows, i, 1, &card),
                                 .held = PQgetisnull(rows, i, 2) == 0,

@@ -104,7 +104,12 @@ extern const struct pk_bridged pk_pg_lease_mode, pk_pg_session_mode;
 const char *pk_pg_copy(struct pk_bytes text, char *out, size_t size);
 /* Reads what both modes' functions say about a stake. */
 enum picket_status pk_pg_standing(const PGresult *rows, struct pk_stake *k);
-/* Each row to the bridge: name, card, token or NULL, order, ms left. */
+/* Rows for scans: how long the lock $1 stays closed, if it does. */
+#define PK_PG_CLOSED                                                                     \
+    " UNION ALL SELECT NULL, NULL, NULL, NULL, picket.ms_until(until_at) "               \
+    "FROM picket.closed WHERE name = $1 AND until_at > clock_timestamp()"
+/* Each row to the bridge: name, card, token or NULL, order, ms left. Without a card: how
+ * long the lock stays closed. */
 void pk_pg_sights(const PGresult *rows, struct pk_scan *scan);
 /* done, notheld, over. */
 enum picket_status pk_pg_verdict(const PGresult *rows);

@@ -252,7 +252,7 @@ static enum picket_status scan(void *own, const char *name, bool whole_name,
                   "SELECT name, card, token, place, picket.ms_until(expires_at) "
                   "FROM picket.claim JOIN picket.lease ON id = lease "
                   "WHERE (name = $1 OR (NOT $2 AND starts_with(name, $1))) "
-                  "AND expires_at > clock_timestamp()",
+                  "AND expires_at > clock_timestamp()" PK_PG_CLOSED,
                   &a, until_ms, &rows);
     if (s == PICKET_OK) {
         pk_pg_sights(rows, out);

@@ -25,32 +25,26 @@ enum {
 
 /* ---- leases ---- */
 
-/* How long the server keeps the session of a client that is silent; 0: for ever. With the
- * mutex. */
-static enum picket_status set_limits(struct pk_pg *pg, uint64_t ttl_ms, uint64_t until_ms)
+/* The session is that lease for the TTL. With the mutex. */
+static enum picket_status renew_session(struct pk_pg *pg, uint64_t lease, uint64_t ttl_ms,
+                                        uint64_t until_ms)
 {
     struct pk_pg_args a = {0};
-    enum picket_status s;
+    enum picket_status s = PICKET_OK;
+    pk_pg_number(&a, lease);
     pk_pg_number(&a, ttl_ms);
-    pk_pg_number(&a, (ttl_ms + 999) / 1000);
-    pk_pg_text(&a, PQserverVersion(pg->conn) >= PK_PG_SERVER_IDLE ? "idle_session_timeout"
-                                                                  : "tcp_user_timeout");
-    PGresult *rows = pk_pg_exchange(
-        pg,
-        "SELECT pg_backend_pid(), set_config('tcp_user_timeout', $1, false), "
-        "set_config('tcp_keepalives_idle', $2, false), "
-        "set_config('tcp_keepalives_interval', '1', false), "
-        "set_config($3, $1, false)",
-        &a, until_ms, &s);
-    if (rows != NULL && (int)pk_pg_number_at(rows, 0, 0) != pg->pid) {
-        s = pk_pg_pooled(pg);
+    PGresult *rows =
+        pk_pg_exchange(pg, "SELECT picket.session_renew($1, $2)", &a, until_ms, &s);
+    if (rows == NULL) {
+        return s;
     }
+    bool moved = (int)pk_pg_number_at(rows, 0, 0) != pg->pid;
     PQclear(rows);
     /* Our own side, too, finds out about a network that is gone; not before the lease is
      * over by our clock, since this ends it. */
     int ms = (int)ttl_ms;
     (void)setsockopt(PQsocket(pg->conn), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
-    return s;
+    return moved ? pk_pg_pooled(pg) : PICKET_OK;
 }
 
 static enum picket_status begin_lease(struct pk_pg *pg, const struct pk_tenancy *t,
@@ -59,7 +53,7 @@ static enum picket_status begin_lease(struct pk_pg *pg, const struct pk_tenancy 
     if (pg->conn == NULL) {
         return pk_fail(PICKET_UNREACHABLE, "%s has broken the connection", pg->where);
     }
-    enum picket_status s = set_limits(pg, t->ttl_ms, until_ms);
+    enum picket_status s = renew_session(pg, t->id, t->ttl_ms, until_ms);
     if (s == PICKET_OK) {
         pg->lease = t->id;
         s = pk_pg_listen(pg, until_ms);
@@ -107,7 +101,7 @@ static enum picket_status lease_renew(void *own, uint64_t lease, uint64_t *ttl_m
         s = fail_over(pg);
     } else {
         *ttl_ms = *ttl_ms != 0 ? *ttl_ms : pg->ttl_ms;
-        s = set_limits(pg, *ttl_ms, until_ms);
+        s = renew_session(pg, lease, *ttl_ms, until_ms);
         pg->ttl_ms = *ttl_ms;
     }
     if (s != PICKET_OK) {
@@ -131,13 +125,9 @@ static enum picket_status lease_close(void *own, uint64_t lease, uint64_t until_
         until_ms, &rows);
     PQclear(rows);
     pthread_mutex_lock(&pg->mutex);
-    if (s == PICKET_OK) {
-        pg->lease = 0;
-        s = pg->conn != NULL ? set_limits(pg, 0, until_ms) : PICKET_OK;
-    }
+    pg->lease = pg->lease == lease ? 0 : pg->lease;
     if (s != PICKET_OK) {
-        pg->lease = pg->lease == lease ? 0 : pg->lease;
-        pk_pg_drop(pg); /* that closes it as well */
+        pk_pg_drop(pg); /* that ends it as well */
     }
     pthread_mutex_unlock(&pg->mutex);
     return PICKET_OK;
@@ -154,11 +144,13 @@ static enum picket_status stand(void *own, struct pk_stake *k, bool wait,
     pk_pg_number(&a, k->request);
     pk_pg_text(&a, k->name);
     pk_pg_bool(&a, k->mode == PK_SHARED);
+    pk_pg_number(&a, k->lock_delay_ms);
     pk_pg_bytes(&a, k->card);
     pk_pg_bool(&a, wait);
     enum picket_status s = pk_pg_ask_session(
-        own, k->lease, "SELECT (s).* FROM picket.session_stand($1, $2, $3, $4, $5, $6) s",
-        &a, until_ms, &rows);
+        own, k->lease,
+        "SELECT (s).* FROM picket.session_stand($1, $2, $3, $4, $5, $6, $7) s", &a,
+        until_ms, &rows);
     if (s == PICKET_OK) {
         s = pk_pg_standing(rows, k);
         PQclear(rows);
@@ -200,48 +192,67 @@ static enum picket_status rewrite(void *own, struct pk_stake *k, uint64_t until_
     return s;
 }
 
-/* Waits until the backend has no such hold any more, at most until then. */
-static enum picket_status await_gone(struct pk_pg *pg, const struct pk_pg_args *hold,
-                                     uint64_t until_ms, bool *gone)
+/* Waits until the question has no rows any more, at most that long. */
+static enum picket_status await_none(struct pk_pg *pg, const char *question,
+                                     const struct pk_pg_args *args, uint64_t limit_ms,
+                                     bool *none)
 {
+    uint64_t until_ms = pk_clock_ms() + limit_ms;
     for (;;) {
         PGresult *rows;
-        enum picket_status s =
-            pk_pg_ask(pg,
-                      "SELECT 'held' FROM picket.session_claim c "
-                      "JOIN picket.session_lock l ON l.key = c.key AND l.pid = c.pid "
-                      "WHERE c.name = $1 AND c.token = $2",
-                      hold, until_ms + GONE_MS, &rows);
-        *gone = s == PICKET_OK && PQntuples(rows) == 0;
+        enum picket_status s = pk_pg_ask(pg, question, args, until_ms + limit_ms, &rows);
+        *none = s == PICKET_OK && PQntuples(rows) == 0;
         PQclear(rows);
-        if (s != PICKET_OK || *gone || pk_clock_ms() >= until_ms) {
+        if (s != PICKET_OK || *none || pk_clock_ms() >= until_ms) {
             return s;
         }
         nanosleep(&(struct timespec){.tv_nsec = NAP_MS * 1000000L}, NULL);
     }
 }
 
-static enum picket_status end_session(struct pk_pg *pg, uint64_t pid, uint64_t until_ms)
+/* Ends the session that has the hold, and with it all that it holds. */
+static enum picket_status evict(struct pk_pg *pg, const char *name, uint64_t token,
+                                uint64_t pid, uint64_t until_ms)
 {
     struct pk_pg_args a = {0};
+    struct pk_pg_args lock = {0};
+    bool none = false;
+    pk_pg_text(&a, name);
+    pk_pg_number(&a, token);
     pk_pg_number(&a, pid);
-    return pk_pg_do(pg, "SELECT pg_terminate_backend($1)", &a, until_ms);
+    pk_pg_text(&lock, name);
+    pk_pg_number(&lock, pid);
+    enum picket_status s =
+        pk_pg_do(pg, "SELECT picket.session_evict($1, $2, $3)", &a, until_ms);
+    if (s == PICKET_OK) {
+        s = await_none(pg,
+                       "SELECT FROM picket.session_lock "
+                       "WHERE key = picket.key($1) AND pid = $2",
+                       &lock, GONE_MS, &none);
+    }
+    if (s == PICKET_OK && !none) {
+        return pk_fail(PICKET_UNKNOWN, "%s has not ended the holder's session yet",
+                       pg->where);
+    }
+    return s == PICKET_OK
+               ? pk_pg_do(pg, "SELECT picket.session_next(picket.key($1))",
+                          &(struct pk_pg_args){.n = 1, .values = {name}}, until_ms)
+               : s;
 }
 
-/* The holder is told, and gives that one lock back. One that does not is stopped or hangs:
- * then its session is ended, and with it all that it holds. */
+/* The holder is told, and gives that one lock back. One that does not is stopped or
+ * hangs: then its session is ended. */
 static enum picket_status break_hold(void *own, const struct pk_command *c,
                                      uint64_t until_ms)
 {
     struct pk_pg *pg = own;
+    struct pk_pg_args a = {0};
     struct pk_pg_args hold = {0};
     char name[PK_NAME_MAX + 1], who[PK_PRINCIPAL_MAX + 1], why[PK_REASON_MAX + 1];
     PGresult *rows;
     bool gone = false;
-    pk_pg_text(&hold, pk_pg_copy(c->name, name, sizeof name));
-    pk_pg_number(&hold, c->token);
-    struct pk_pg_args a = hold;
-    a.values[1] = a.numbers[1];
+    pk_pg_text(&a, pk_pg_copy(c->name, name, sizeof name));
+    pk_pg_number(&a, c->token);
     pk_pg_text(&a, pk_pg_copy(c->principal, who, sizeof who));
     pk_pg_text(&a, pk_pg_copy(c->reason, why, sizeof why));
     enum picket_status s =
@@ -254,17 +265,11 @@ static enum picket_status break_hold(void *own, const struct pk_command *c,
     if (pid == 0) {
         return pk_fail_plain(PICKET_NOTHELD);
     }
-    s = await_gone(pg, &hold, pk_clock_ms() + POLITE_MS, &gone);
-    if (s == PICKET_OK && !gone) {
-        s = end_session(pg, pid, until_ms);
-    }
-    if (s == PICKET_OK && !gone) {
-        s = await_gone(pg, &hold, pk_clock_ms() + GONE_MS, &gone);
-    }
-    return s != PICKET_OK || gone
-               ? s
-               : pk_fail(PICKET_UNKNOWN, "%s has not ended the holder's session yet",
-                         pg->where);
+    pk_pg_text(&hold, name);
+    pk_pg_number(&hold, c->token);
+    s = await_none(pg, "SELECT FROM picket.session_claim WHERE name = $1 AND token = $2",
+                   &hold, POLITE_MS, &gone);
+    return s == PICKET_OK && !gone ? evict(pg, name, c->token, pid, until_ms) : s;
 }
 
 /* Whoever has the key is in the way: other names with the same key, and sessions that
@@ -274,20 +279,21 @@ static enum picket_status scan(void *own, const char *name, bool whole_name,
 {
     static const char one[] =
         "SELECT $1, card, token, place, 0 FROM picket.session_claim c "
-        "WHERE key = picket.key($1) AND "
-        "CASE WHEN token IS NULL THEN picket.session_alive(pid, began) ELSE EXISTS "
-        "(SELECT FROM picket.session_lock l WHERE l.key = c.key AND l.pid = c.pid) END "
+        "JOIN picket.session s USING (lease) WHERE key = picket.key($1) AND "
+        "CASE WHEN token IS NULL THEN picket.session_alive(s.pid, began) ELSE EXISTS "
+        "(SELECT FROM picket.session_lock l WHERE l.key = c.key AND l.pid = s.pid) END "
         "UNION ALL SELECT $1, convert_to(concat_ws(E'\\n', "
         "'host=' || coalesce(host(client_addr), 'local'), 'pid=' || l.pid, "
         "'user=' || usename, 'command=' || application_name), 'UTF8'), 0, 0, 0 "
         "FROM picket.session_lock l LEFT JOIN pg_stat_activity a ON a.pid = l.pid "
         "WHERE key = picket.key($1) AND NOT EXISTS (SELECT FROM picket.session_claim c "
-        "WHERE c.key = l.key AND c.pid = l.pid)";
+        "JOIN picket.session s USING (lease) WHERE c.key = l.key AND s.pid = "
+        "l.pid)" PK_PG_CLOSED;
     static const char many[] =
         "SELECT name, card, token, place, 0 FROM picket.session_claim c "
-        "WHERE starts_with(name, $1) AND "
-        "CASE WHEN token IS NULL THEN picket.session_alive(pid, began) ELSE EXISTS "
-        "(SELECT FROM picket.session_lock l WHERE l.key = c.key AND l.pid = c.pid) END";
+        "JOIN picket.session s USING (lease) WHERE starts_with(name, $1) AND "
+        "CASE WHEN token IS NULL THEN picket.session_alive(s.pid, began) ELSE EXISTS "
+        "(SELECT FROM picket.session_lock l WHERE l.key = c.key AND l.pid = s.pid) END";
     struct pk_pg_args a = {0};
     PGresult *rows;
     pk_pg_text(&a, name);

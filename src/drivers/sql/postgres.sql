@@ -64,19 +64,25 @@ BEGIN
         until_at timestamptz NOT NULL
     );
 
-    -- Sessions that hold or wait for an advisory lock, each by its own word: what counts
-    -- is pg_locks.
+    -- Sessions that are leases, and what they hold or wait for by their own word. Who has
+    -- an advisory lock is to be seen in pg_locks alone; the rows are for the queue, and
+    -- for what comes after a session that died.
+    CREATE TABLE picket.session (
+        lease      bigint PRIMARY KEY,
+        pid        int NOT NULL,
+        began      timestamptz NOT NULL, -- since pids come again
+        expires_at timestamptz NOT NULL  -- until then it may believe that it holds
+    ) WITH (fillfactor = 50);
     CREATE TABLE picket.session_claim (
-        lease   bigint NOT NULL,
-        request bigint NOT NULL,
-        pid     int NOT NULL,
-        began   timestamptz NOT NULL, -- the session, since pids come again
-        name    text COLLATE "C" NOT NULL,
-        key     bigint NOT NULL,
-        shared  boolean NOT NULL,
-        place   bigint NOT NULL DEFAULT nextval('picket.place'),
-        token   bigint, -- NULL: it waits
-        card    bytea NOT NULL,
+        lease    bigint NOT NULL REFERENCES picket.session ON DELETE CASCADE,
+        request  bigint NOT NULL,
+        name     text COLLATE "C" NOT NULL,
+        key      bigint NOT NULL,
+        shared   boolean NOT NULL,
+        place    bigint NOT NULL DEFAULT nextval('picket.place'),
+        token    bigint, -- NULL: it waits
+        delay_ms bigint NOT NULL,
+        card     bytea NOT NULL,
         PRIMARY KEY (lease, request)
     );
     CREATE INDEX session_claim_key ON picket.session_claim (key, place);
@@ -100,6 +106,14 @@ BEGIN
     CREATE FUNCTION picket.tell(its_lease bigint, what text) RETURNS void
     LANGUAGE sql AS $body$
         SELECT pg_notify('picket_' || its_lease, what)
+    $body$;
+
+    -- The lock stays closed that long.
+    CREATE FUNCTION picket.close_for(its_name text, ms bigint) RETURNS void
+    LANGUAGE sql AS $body$
+        INSERT INTO picket.closed AS c (name, until_at)
+        SELECT its_name, picket.after(ms) WHERE ms > 0
+        ON CONFLICT (name) DO UPDATE SET until_at = greatest(c.until_at, excluded.until_at)
     $body$;
 
     -- ---- settling ----
@@ -345,11 +359,8 @@ BEGIN
             PERFORM picket.tell(hold.lease, concat_ws(chr(10), its_how, hold.request,
                                                       its_who, its_why));
         END IF;
-        IF done AND its_lease IS NULL AND hold.delay_ms > 0 THEN
-            INSERT INTO picket.closed AS c (name, until_at)
-            VALUES (its_name, picket.after(hold.delay_ms))
-            ON CONFLICT (name) DO UPDATE
-                SET until_at = greatest(c.until_at, excluded.until_at);
+        IF done AND its_lease IS NULL THEN
+            PERFORM picket.close_for(its_name, hold.delay_ms);
         END IF;
         PERFORM picket.settle(its_name);
         RETURN picket.verdict(done, its_lease);
@@ -370,10 +381,29 @@ BEGIN
                         WHERE coalesce(backend_start, its_began) = its_began)
     $body$;
 
-    CREATE FUNCTION picket.session_began() RETURNS timestamptz
-    LANGUAGE sql AS $body$
-        SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid())
-    $body$;
+    -- This session is that lease, and is ended by the server when it was idle for the
+    -- TTL (0: never), or when nothing comes through for that long. Gives its pid.
+    CREATE FUNCTION picket.session_renew(its_lease bigint, its_ttl_ms bigint) RETURNS int
+    LANGUAGE plpgsql AS $body$
+    BEGIN
+        INSERT INTO picket.session AS s (lease, pid, began, expires_at)
+        SELECT its_lease, pid, backend_start, picket.after(its_ttl_ms)
+          FROM pg_stat_get_activity(pg_backend_pid())
+        ON CONFLICT (lease) DO UPDATE SET expires_at = excluded.expires_at;
+        PERFORM picket.session_limit(its_ttl_ms);
+        RETURN pg_backend_pid();
+    END $body$;
+
+    CREATE FUNCTION picket.session_limit(its_ttl_ms bigint) RETURNS void
+    LANGUAGE plpgsql AS $body$
+    BEGIN
+        IF current_setting('server_version_num')::int >= 140000 THEN
+            PERFORM set_config('idle_session_timeout', its_ttl_ms::text, false);
+        END IF;
+        PERFORM set_config('tcp_user_timeout', its_ttl_ms::text, false),
+                set_config('tcp_keepalives_idle', ((its_ttl_ms + 999) / 1000)::text, false),
+                set_config('tcp_keepalives_interval', '1', false);
+    END $body$;
 
     -- Who really has which key in this database.
     CREATE VIEW picket.session_lock AS
@@ -382,11 +412,30 @@ BEGIN
          WHERE locktype = 'advisory' AND objsubid = 1 AND granted
            AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
-    -- What sessions have left behind that are gone.
+    -- What is left of a session that ended without a word: its locks are free, but what
+    -- it started may still run. So they stay closed until it would have known (P4), and
+    -- for their delay. False: somebody else is at it just now.
+    CREATE FUNCTION picket.session_bury(its_lease bigint) RETURNS boolean
+    LANGUAGE plpgsql AS $body$
+    BEGIN
+        PERFORM 1 FROM picket.session WHERE lease = its_lease FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        INSERT INTO picket.closed AS c (name, until_at)
+        SELECT name, max(expires_at + delay_ms * interval '1 millisecond')
+          FROM picket.session_claim JOIN picket.session USING (lease)
+         WHERE lease = its_lease AND token IS NOT NULL GROUP BY name
+        ON CONFLICT (name) DO UPDATE SET until_at = greatest(c.until_at, excluded.until_at);
+        DELETE FROM picket.session WHERE lease = its_lease;
+        RETURN true;
+    END $body$;
+
     CREATE FUNCTION picket.session_sweep() RETURNS void
     LANGUAGE sql AS $body$
-        DELETE FROM picket.session_claim
-         WHERE pid = pg_backend_pid() OR NOT picket.session_alive(pid, began)
+        SELECT picket.session_bury(lease) FROM picket.session
+         WHERE NOT picket.session_alive(pid, began);
+        DELETE FROM picket.closed WHERE until_at < clock_timestamp() - interval '1 minute';
     $body$;
 
     -- Tells the first that waits for the key, so that it tries.
@@ -395,7 +444,8 @@ BEGIN
     DECLARE
         one record;
     BEGIN
-        FOR one IN SELECT lease, request, pid, began FROM picket.session_claim
+        FOR one IN SELECT lease, request, pid, began
+                     FROM picket.session_claim JOIN picket.session USING (lease)
                     WHERE key = its_key AND token IS NULL ORDER BY place
         LOOP
             IF picket.session_alive(one.pid, one.began) THEN
@@ -405,34 +455,52 @@ BEGIN
         END LOOP;
     END $body$;
 
+    -- Whether it may try: nobody else of us has a word against it. A session's locks
+    -- don't exclude one another, those of dead sessions exclude nobody.
+    CREATE FUNCTION picket.session_may_try(its_lease bigint, its_name text, its_key bigint,
+                                           its_shared boolean, its_place bigint)
+        RETURNS boolean
+    LANGUAGE sql AS $body$
+        SELECT NOT EXISTS (
+                   SELECT FROM picket.session_claim c JOIN picket.session s USING (lease)
+                    WHERE key = its_key AND NOT (shared AND its_shared)
+                      AND CASE WHEN token IS NULL
+                               THEN place < its_place AND picket.session_alive(pid, began)
+                               ELSE lease = its_lease
+                                    OR NOT picket.session_alive(pid, began) END)
+           AND NOT EXISTS (SELECT FROM picket.closed WHERE name = its_name
+                              AND until_at > clock_timestamp())
+    $body$;
+
     -- The lock belongs to the session; the row that says so is written after it was got,
-    -- and with it the token (R4). A session's locks don't exclude one another, so that we
-    -- have to.
+    -- and with it the token (R4).
     CREATE FUNCTION picket.session_stand(its_lease bigint, its_request bigint,
                                          its_name text, its_shared boolean,
-                                         its_card bytea, may_wait boolean)
-        RETURNS picket.standing
+                                         its_delay_ms bigint, its_card bytea,
+                                         may_wait boolean) RETURNS picket.standing
     LANGUAGE plpgsql AS $body$
     DECLARE
         its_key bigint := picket.key(its_name);
         mine    record;
         known   boolean;
-        got     boolean;
+        got     boolean := false;
     BEGIN
-        SELECT token INTO mine FROM picket.session_claim
+        PERFORM picket.turn(its_key::text);
+        SELECT token, place INTO mine FROM picket.session_claim
          WHERE lease = its_lease AND request = its_request;
         known := FOUND;
         IF known AND mine.token IS NOT NULL THEN
             RETURN ROW('held', mine.token, 0)::picket.standing;
         END IF;
-        PERFORM FROM picket.session_claim WHERE lease = its_lease AND key = its_key
-            AND token IS NOT NULL AND NOT (shared AND its_shared);
-        IF FOUND THEN
-            got := false;
-        ELSIF its_shared THEN
-            got := pg_try_advisory_lock_shared(its_key);
-        ELSE
-            got := pg_try_advisory_lock(its_key);
+        PERFORM picket.session_bury(lease)
+           FROM (SELECT DISTINCT lease, pid, began
+                   FROM picket.session_claim JOIN picket.session USING (lease)
+                  WHERE key = its_key AND token IS NOT NULL) holders
+          WHERE NOT picket.session_alive(pid, began);
+        IF picket.session_may_try(its_lease, its_name, its_key, its_shared,
+                                  coalesce(mine.place, 9223372036854775807)) THEN
+            got := CASE WHEN its_shared THEN pg_try_advisory_lock_shared(its_key)
+                        ELSE pg_try_advisory_lock(its_key) END;
         END IF;
         IF NOT got AND NOT may_wait THEN
             RETURN ROW('none', 0, 0)::picket.standing;
@@ -441,17 +509,22 @@ BEGIN
             UPDATE picket.session_claim SET token = nextval('picket.token')
              WHERE lease = its_lease AND request = its_request RETURNING token INTO mine;
         ELSIF NOT known THEN
-            INSERT INTO picket.session_claim (lease, request, pid, began, name, key,
-                                              shared, token, card)
-            VALUES (its_lease, its_request, pg_backend_pid(), picket.session_began(),
-                    its_name, its_key, its_shared,
-                    CASE WHEN got THEN nextval('picket.token') END, its_card)
+            INSERT INTO picket.session_claim (lease, request, name, key, shared, token,
+                                              delay_ms, card)
+            VALUES (its_lease, its_request, its_name, its_key, its_shared,
+                    CASE WHEN got THEN nextval('picket.token') END, its_delay_ms, its_card)
             RETURNING token INTO mine;
+        END IF;
+        IF got AND its_shared THEN
+            PERFORM picket.session_next(its_key); -- perhaps it can come along
         END IF;
         IF got THEN
             RETURN ROW('held', mine.token, 0)::picket.standing;
         END IF;
-        RETURN ROW('waiting', 0, 0)::picket.standing;
+        RETURN ROW('waiting', 0,
+                   (SELECT picket.ms_until(until_at) FROM picket.closed
+                     WHERE name = its_name AND until_at > clock_timestamp()
+                       AND until_at < picket.after(1000)))::picket.standing;
     END $body$;
 
     CREATE FUNCTION picket.session_leave(its_lease bigint, its_request bigint)
@@ -482,23 +555,37 @@ BEGIN
         FOR one IN SELECT request FROM picket.session_claim WHERE lease = its_lease LOOP
             PERFORM picket.session_leave(its_lease, one);
         END LOOP;
+        DELETE FROM picket.session WHERE lease = its_lease;
+        PERFORM picket.session_limit(0);
     END $body$;
 
-    -- Asks the holder to let go; gives its pid, for the case that it does not.
+    -- Asks the holder to let go; gives its pid, for the case that it does not. NULL:
+    -- nobody holds that.
     CREATE FUNCTION picket.session_break(its_name text, its_token bigint, its_who text,
                                          its_why text) RETURNS int
     LANGUAGE plpgsql AS $body$
     DECLARE
         hold record;
     BEGIN
-        SELECT lease, request, pid INTO hold FROM picket.session_claim
-         WHERE name = its_name AND token = its_token
-           AND picket.session_alive(pid, began);
-        IF FOUND THEN
-            PERFORM picket.tell(hold.lease, concat_ws(chr(10), 'broken', hold.request,
-                                                      its_who, its_why));
+        SELECT lease, request, pid, delay_ms INTO hold
+          FROM picket.session_claim JOIN picket.session USING (lease)
+         WHERE name = its_name AND token = its_token AND picket.session_alive(pid, began);
+        IF NOT FOUND THEN
+            RETURN NULL;
         END IF;
+        PERFORM picket.close_for(its_name, hold.delay_ms);
+        PERFORM picket.tell(hold.lease, concat_ws(chr(10), 'broken', hold.request,
+                                                  its_who, its_why));
         RETURN hold.pid;
+    END $body$;
+
+    -- It did not let go, so that its session will be ended: then no word of it counts.
+    CREATE FUNCTION picket.session_evict(its_name text, its_token bigint, its_pid int)
+        RETURNS boolean
+    LANGUAGE plpgsql AS $body$
+    BEGIN
+        DELETE FROM picket.session_claim WHERE name = its_name AND token = its_token;
+        RETURN pg_terminate_backend(its_pid);
     END $body$;
 
     CREATE TABLE picket.about AS SELECT 1 AS version;
