@@ -36,6 +36,9 @@ struct pk_pg {
     uint64_t lease; /* the one that we opened; 0: none, or it is over */
     uint64_t ttl_ms;
     int64_t era; /* of the lease, see sql/postgres.sql, R5 */
+    /* Of a session that was lost, until the database was told that we know. */
+    uint64_t lost, lost_at_ms; /* and when to tell */
+    uint32_t lost_waits, lost_failures;
 };
 
 /* ---- postgres_link.c ---- */

@@ -168,9 +168,11 @@ void pk_pg_drop(struct pk_pg *pg)
     }
     if (pg->session && pg->lease != 0) {
         /* The server may not know yet, but for us it is over: nothing can renew it. */
-        uint64_t lease = pg->lease;
+        pg->lost = pg->lease;
+        pg->lost_waits = pg->lost_failures = 0;
+        pg->lost_at_ms = 0;
         pg->lease = 0;
-        pk_bridge_lease_ended(pg->bridge, lease, PK_END_EXPIRED);
+        pk_bridge_lease_ended(pg->bridge, pg->lost, PK_END_EXPIRED);
     }
 }
 

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "client/error.h"
+#include "client/keeper.h"
 #include "drivers/postgres.h"
 #include "host/clock.h"
 
@@ -21,9 +22,31 @@ enum {
     POLITE_MS = 500, /* that a holder has to give a broken lock back by itself */
     GONE_MS = 2000,  /* until a session that was ended is gone */
     NAP_MS = 10,
+    MOURN_MS = 2000,
 };
 
 /* ---- leases ---- */
+
+/* Tells the database that we know of it, so that others need not wait until we would have
+ * known anyway. */
+static enum picket_status mourn(struct pk_pg *pg, uint64_t until_ms)
+{
+    struct pk_pg_args a = {0};
+    pthread_mutex_lock(&pg->mutex);
+    uint64_t lost = pg->lost;
+    pthread_mutex_unlock(&pg->mutex);
+    pk_pg_number(&a, lost);
+    enum picket_status s =
+        lost != 0 ? pk_pg_do(pg, "SELECT picket.session_mourn($1)", &a, until_ms)
+                  : PICKET_OK;
+    pthread_mutex_lock(&pg->mutex);
+    pg->lost = s == PICKET_OK && pg->lost == lost ? 0 : pg->lost;
+    pg->lost_failures += s != PICKET_OK && pg->lost_failures < 16;
+    pg->lost_at_ms =
+        pk_clock_ms() + pk_backoff_ms(pg->lost_failures, 50, 2000, pk_random());
+    pthread_mutex_unlock(&pg->mutex);
+    return s;
+}
 
 /* The session is that lease for the TTL. With the mutex. */
 static enum picket_status renew_session(struct pk_pg *pg, uint64_t lease, uint64_t ttl_ms,
@@ -75,8 +98,11 @@ static enum picket_status lease_open(void *own, struct pk_tenancy *t, uint64_t u
         pk_pg_drop(pg);
     }
     pthread_mutex_unlock(&pg->mutex);
-    enum picket_status s =
-        pk_pg_do(pg, "SELECT picket.session_sweep()", &(struct pk_pg_args){0}, until_ms);
+    enum picket_status s = mourn(pg, until_ms); /* who opens one has lost the last */
+    if (s == PICKET_OK) {
+        s = pk_pg_do(pg, "SELECT picket.session_sweep()", &(struct pk_pg_args){0},
+                     until_ms);
+    }
     if (s == PICKET_OK) {
         pthread_mutex_lock(&pg->mutex);
         s = begin_lease(pg, t, until_ms);
@@ -118,19 +144,41 @@ static enum picket_status lease_close(void *own, uint64_t lease, uint64_t until_
 {
     struct pk_pg *pg = own;
     struct pk_pg_args a = {0};
-    PGresult *rows;
+    enum picket_status s;
+    bool more;
     pk_pg_number(&a, lease);
-    enum picket_status s = pk_pg_ask_session(
-        pg, lease, "SELECT picket.session_close($1), pg_advisory_unlock_all()", &a,
-        until_ms, &rows);
-    PQclear(rows);
+    do {
+        PGresult *rows;
+        s = pk_pg_ask_session(pg, lease, "SELECT picket.session_close($1)", &a, until_ms,
+                              &rows);
+        more = s == PICKET_OK && pk_pg_says(rows, "t");
+        PQclear(rows);
+    } while (more);
     pthread_mutex_lock(&pg->mutex);
     pg->lease = pg->lease == lease ? 0 : pg->lease;
-    if (s != PICKET_OK) {
-        pk_pg_drop(pg); /* that ends it as well */
-    }
     pthread_mutex_unlock(&pg->mutex);
-    return PICKET_OK;
+    return PICKET_OK; /* if it failed, the session has ended, and that closes it, too */
+}
+
+/* ---- after a loss ---- */
+
+/* The keeper takes in that the lease is over between two of its waits. So in the one
+ * after the next it certainly has. */
+static bool await(void *own, uint64_t until_ms)
+{
+    struct pk_pg *pg = own;
+    pthread_mutex_lock(&pg->mutex);
+    bool lost = pg->lost != 0;
+    bool known = lost && pg->lost_waits++ > 0;
+    uint64_t at = !lost ? UINT64_MAX : known ? pg->lost_at_ms : 0;
+    pthread_mutex_unlock(&pg->mutex);
+    if (known && at <= pk_clock_ms() && until_ms > pk_clock_ms()) {
+        uint64_t limit = pk_clock_ms() + MOURN_MS;
+        enum picket_status unimportant = mourn(pg, until_ms < limit ? until_ms : limit);
+        (void)unimportant; /* if it failed, we'll try again */
+        return false;
+    }
+    return pk_pg_await(own, until_ms < at ? until_ms : at);
 }
 
 /* ---- claims ---- */
@@ -315,7 +363,7 @@ const struct pk_bridged pk_pg_session_mode = {
     .rewrite = rewrite,
     .break_hold = break_hold,
     .scan = scan,
-    .await = pk_pg_await,
+    .await = await,
     .examine = pk_pg_examine,
     .forked = pk_pg_forked,
     .close = pk_pg_close,

@@ -61,7 +61,9 @@ BEGIN
     -- Locks that stay closed after an unclean end.
     CREATE TABLE picket.closed (
         name     text COLLATE "C" PRIMARY KEY,
-        until_at timestamptz NOT NULL
+        until_at timestamptz NOT NULL,
+        lease    bigint, -- of a session that died
+        delay_ms bigint
     );
 
     -- Sessions that are leases, and what they hold or wait for by their own word. Who has
@@ -422,13 +424,39 @@ BEGIN
         IF NOT FOUND THEN
             RETURN false;
         END IF;
-        INSERT INTO picket.closed AS c (name, until_at)
-        SELECT name, max(expires_at + delay_ms * interval '1 millisecond')
+        INSERT INTO picket.closed AS c (name, until_at, lease, delay_ms)
+        SELECT name, max(expires_at + delay_ms * interval '1 millisecond'), its_lease,
+               max(delay_ms)
           FROM picket.session_claim JOIN picket.session USING (lease)
          WHERE lease = its_lease AND token IS NOT NULL GROUP BY name
-        ON CONFLICT (name) DO UPDATE SET until_at = greatest(c.until_at, excluded.until_at);
+        ON CONFLICT (name) DO UPDATE SET until_at = excluded.until_at,
+            lease = excluded.lease, delay_ms = excluded.delay_ms
+         WHERE excluded.until_at > c.until_at;
         DELETE FROM picket.session WHERE lease = its_lease;
         RETURN true;
+    END $body$;
+
+    -- The owner of a session that was lost knows that: nothing is left but the delays.
+    -- Should the server not have noticed yet, it does now.
+    CREATE FUNCTION picket.session_mourn(its_lease bigint) RETURNS void
+    LANGUAGE plpgsql AS $body$
+    DECLARE
+        one record;
+    BEGIN
+        PERFORM pg_terminate_backend(s.pid)
+           FROM picket.session s
+          WHERE lease = its_lease AND s.pid <> pg_backend_pid()
+            AND picket.session_alive(pid, began)
+            AND EXISTS (SELECT FROM picket.session_claim c
+                          JOIN picket.session_lock l USING (key)
+                         WHERE c.lease = its_lease AND l.pid = s.pid);
+        PERFORM picket.session_bury(its_lease);
+        FOR one IN UPDATE picket.closed
+                      SET until_at = picket.after(delay_ms), lease = NULL
+                    WHERE lease = its_lease RETURNING name
+        LOOP
+            PERFORM picket.session_next(picket.key(one.name));
+        END LOOP;
     END $body$;
 
     CREATE FUNCTION picket.session_sweep() RETURNS void
@@ -527,12 +555,15 @@ BEGIN
                        AND until_at < picket.after(1000)))::picket.standing;
     END $body$;
 
+    -- In its turn, so that nobody sees a hold without its lock.
     CREATE FUNCTION picket.session_leave(its_lease bigint, its_request bigint)
         RETURNS text
     LANGUAGE plpgsql AS $body$
     DECLARE
         gone record;
     BEGIN
+        PERFORM picket.turn(key::text) FROM picket.session_claim
+          WHERE lease = its_lease AND request = its_request;
         DELETE FROM picket.session_claim WHERE lease = its_lease AND request = its_request
         RETURNING key, shared, token INTO gone;
         IF NOT FOUND THEN
@@ -547,16 +578,27 @@ BEGIN
         RETURN 'done';
     END $body$;
 
-    CREATE FUNCTION picket.session_close(its_lease bigint) RETURNS void
+    -- In one order for everybody, and a bounded number at a time, as lease_close. True:
+    -- call again.
+    CREATE FUNCTION picket.session_close(its_lease bigint) RETURNS boolean
     LANGUAGE plpgsql AS $body$
     DECLARE
         one bigint;
     BEGIN
-        FOR one IN SELECT request FROM picket.session_claim WHERE lease = its_lease LOOP
+        FOR one IN SELECT request
+                     FROM (SELECT request, key FROM picket.session_claim
+                            WHERE lease = its_lease LIMIT 200) first
+                    ORDER BY hashtext(key::text)
+        LOOP
             PERFORM picket.session_leave(its_lease, one);
         END LOOP;
+        PERFORM FROM picket.session_claim WHERE lease = its_lease;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
         DELETE FROM picket.session WHERE lease = its_lease;
         PERFORM picket.session_limit(0);
+        RETURN false;
     END $body$;
 
     -- Asks the holder to let go; gives its pid, for the case that it does not. NULL:
