@@ -124,7 +124,8 @@ static enum picket_status fail_connect(const struct pk_pg *pg, PGconn *conn)
         enum picket_status s = status_of(state);
         const char *said = state + strlen("28P01: ");
         return s == PICKET_DENIED
-                   ? pk_fail(s, "%s lets us not in: %.*s", pg->where, line_of(said), said)
+                   ? pk_fail(s, "%s does not let us in: %.*s", pg->where, line_of(said),
+                             said)
                    : pk_fail(s, "%s refuses: %.*s", pg->where, line_of(said), said);
     }
     /* No PostgreSQL would answer so. */
@@ -134,7 +135,9 @@ static enum picket_status fail_connect(const struct pk_pg *pg, PGconn *conn)
                        "%s is not a PostgreSQL server; give the port where one listens",
                        pg->where);
     }
-    const char *said = pk_libpq_said(words);
+    /* libpq would go on: then it was us who gave up. */
+    const char *said =
+        PQstatus(conn) != CONNECTION_BAD ? "no answer in time" : pk_libpq_said(words);
     return pk_fail(PICKET_UNREACHABLE, "can't connect to %s: %.*s", pg->where,
                    line_of(said), said);
 }

@@ -1,0 +1,463 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Locks in PostgreSQL when something goes wrong: real servers stopped, killed, restarted,
+cut off, behind poolers, or of the wrong kind. What every store must do is the conformance
+suite's business."""
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+
+from cluster import free_ports
+from databases import Postgres, find, over, run
+from lan import Lan
+from tap import check, contains, equal, main, test, wait_until
+
+LEASE, ADVISORY = "?lock=lease", "?lock=advisory"
+TOKEN = ["sh", "-c", "echo $PICKET_TOKEN"]
+LONG = "60s"  # a TTL that no test waits for
+
+
+def processes_of(db):
+    """The server's own, children last."""
+    found = [db.process.pid]
+    for pid in found:
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+                found += [int(child) for child in f.read().split()]
+    return found
+
+
+def signal_all(db, number):
+    for pid in processes_of(db):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def kill_server(db):
+    signal_all(db, signal.SIGKILL)
+    db.process.wait()
+
+
+def hold(t, url, name, *options, enter=(), job="read x"):
+    """A `picket run` that holds the lock until its input ends; and its token."""
+    argv = [*enter, t.program, "run", "--on", url, *options, name, "--", "sh", "-c",
+            f"echo $PICKET_TOKEN; {job}"]
+    p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True, env=t.env, cwd=t.dir)
+    line = p.stdout.readline()
+    check(line.strip(), f"no token: {p.stderr.read() if not line else ''}")
+    return p, int(line)
+
+
+def finish(p):
+    """Lets the job end well."""
+    _, said = p.communicate("\n")
+    return p.returncode, said
+
+
+def token(t, url, name, *options):
+    """The token of a grant that has to succeed."""
+    done = t.picket("run", "--on", url, *options, name, "--", *TOKEN)
+    equal((done.returncode, done.stderr), (0, ""))
+    return int(done.stdout)
+
+
+def busy(t, url, name):
+    done = t.picket("run", "--on", url, "-n", name, "--", "true")
+    check(done.returncode in (0, 124), done.stderr)
+    return done.returncode == 124
+
+
+def sessions(db):
+    """Backends of Picket's clients."""
+    return ("SELECT pid FROM pg_stat_activity WHERE application_name = 'picket' "
+            f"AND pid <> pg_backend_pid() AND {db.port} > 0")
+
+
+def modes(function):
+    """The test for each of the two modes."""
+    for mode in (LEASE, ADVISORY):
+        def one(t, db, mode=mode):
+            function(t, db, db.url + mode)
+        one.__name__ = f"{function.__name__}_{mode.partition('=')[2]}"
+        over(Postgres)(one)
+    return function
+
+
+# ---- who gets in ----
+
+@modes
+def tokens_grow_while_many_race(t, db, url):
+    path = t.path("tokens")
+    # Under the lock: what is written last was read before.
+    job = f"echo $PICKET_TOKEN >> {path}"
+    workers = [t.start("run", "--on", url, "race", "--", "sh", "-c", job)
+               for _ in range(16)]
+    for w in workers:
+        equal((w.wait(), w.stderr.read()), (0, ""))
+    written = [int(line) for line in t.read("tokens").split()]
+    equal(len(written), 16)
+    check(written == sorted(set(written)), f"not growing: {written}")
+
+
+@modes
+def a_queue_moves_on_by_itself(t, db, url):
+    """The holder's release is enough: nobody has to look."""
+    p, first = hold(t, url, "q", "--ttl", LONG)
+    waiter = t.start("run", "--on", url, "--ttl", LONG, "q", "--", *TOKEN)
+    s = db.session()
+    table = "claim" if url.endswith(LEASE) else "session_claim"
+    wait_until(lambda: s.value(f"SELECT count(*) FROM picket.{table} "
+                               "WHERE token IS NULL") == "1", what="the waiter")
+    equal(finish(p)[0], 0)
+    equal(waiter.wait(), 0)
+    check(int(waiter.stdout.read()) > first)
+    # And nothing is left behind.
+    for name in ("claim", "lease", "session", "session_claim", "ended", "closed"):
+        equal((name, s.value(f"SELECT count(*) FROM picket.{name}")), (name, "0"))
+
+
+@over(Postgres)
+def advisory_locks_are_everybodys(t, db):
+    url = db.url + ADVISORY
+    s = db.session()
+    first = token(t, url, "reports/daily")  # installs
+    s.done("SELECT pg_advisory_lock(hashtextextended('reports/daily', 0))")
+    done = t.picket("run", "--on", url, "-n", "reports/daily", "--", "true")
+    equal(done.returncode, 124)
+    contains(done.stderr, "psql")
+    waiter = t.start("run", "--on", url, "reports/daily", "--", *TOKEN)
+    wait_until(lambda: s.value("SELECT count(*) FROM picket.session_claim") == "1",
+               what="the waiter")
+    s.done("SELECT pg_advisory_unlock_all()")
+    equal(waiter.wait(), 0)
+    check(int(waiter.stdout.read()) > first)
+    p, _ = hold(t, url, "reports/daily")
+    question = "SELECT pg_try_advisory_lock(picket.key('reports/daily'))"
+    equal(s.value(question), "f")
+    equal(finish(p)[0], 0)
+    equal(s.value(question), "t")
+
+
+@over(Postgres)
+def names_with_one_key_share_a_lock(t, db):
+    url = db.url + ADVISORY
+    token(t, url, "a")
+    # No two such names are known, so the function is made to find some.
+    db.session().done("CREATE OR REPLACE FUNCTION picket.key(its_name text) RETURNS bigint "
+                      "LANGUAGE sql IMMUTABLE AS 'SELECT 7::bigint'")
+    p, _ = hold(t, url, "a")
+    done = t.picket("run", "--on", url, "-n", "b", "--", "true")
+    equal(done.returncode, 124)
+    contains(done.stderr, "held by")
+    equal(finish(p)[0], 0)
+    check(not busy(t, url, "b"))
+
+
+# ---- faults ----
+
+@over(Postgres)
+def a_terminated_backend_does_not_end_a_lease(t, db):
+    url = db.url + LEASE
+    p, first = hold(t, url, "db", "--ttl", "3s")
+    s = db.session()
+    before = s.value(sessions(db))
+    s.done(f"SELECT pg_terminate_backend({before})")
+    # It comes back by itself, to renew.
+    wait_until(lambda: s.value(sessions(db)) not in (None, before), what="a new backend")
+    check(busy(t, url, "db"))
+    equal(finish(p), (0, ""))
+    check(token(t, url, "db") > first)
+
+
+@over(Postgres)
+def a_terminated_backend_is_told_at_once(t, db):
+    url = db.url + ADVISORY
+    p, first = hold(t, url, "db", "--ttl", LONG, job="exec sleep 1000")
+    s = db.session()
+    s.done(f"SELECT pg_terminate_backend(pid) FROM ({sessions(db)}) p")
+    equal(p.wait(timeout=20), 123)  # far less than the TTL
+    # Since the holder has said that it knows, nobody waits for that either.
+    check(token(t, url, "db", "-w", "20s") > first)
+
+
+@over(Postgres)
+def a_waiter_survives_a_terminated_backend(t, db):
+    url = db.url + LEASE
+    p, first = hold(t, url, "db", "--ttl", LONG)
+    waiter = t.start("run", "--on", url, "--ttl", LONG, "db", "--", *TOKEN)
+    s = db.session()
+    wait_until(lambda: s.value("SELECT count(*) FROM picket.claim") == "2",
+               what="the waiter")
+    s.done(f"SELECT pg_terminate_backend(pid) FROM ({sessions(db)}) p")
+    equal(finish(p)[0], 0)
+    equal(waiter.wait(), 0)
+    check(int(waiter.stdout.read()) > first)
+
+
+@over(Postgres)
+def killed_server_keeps_leases(t, db):
+    url = db.url + LEASE
+    p, first = hold(t, url, "db", "--ttl", "20s")
+    kill_server(db)
+    db.start()
+    check(busy(t, url, "db"))
+    equal(finish(p)[0], 0)
+    check(token(t, url, "db") > first)
+
+
+@over(Postgres)
+def killed_server_ends_sessions(t, db):
+    url = db.url + ADVISORY
+    p, first = hold(t, url, "db", "--ttl", LONG, job="exec sleep 1000")
+    kill_server(db)
+    equal(p.wait(timeout=20), 123)
+    db.start()
+    # Nobody was there to be told, so that the lock is closed; but not for ever.
+    done = t.picket("run", "--on", url, "-n", "db", "--", *TOKEN)
+    check(done.returncode in (0, 124), done.stderr)
+    s = db.session()
+    s.done("UPDATE picket.closed SET until_at = clock_timestamp()")
+    check(token(t, url, "db", "-w", "20s") > first)
+
+
+@modes
+def stopped_server_is_a_loss(t, db, url):
+    """And who comes after it goes on gets a later token."""
+    p, first = hold(t, url, "db", "--ttl", "1s", job="exec sleep 1000")
+    signal_all(db, signal.SIGSTOP)
+    try:
+        equal(p.wait(timeout=20), 123)
+        done = t.picket("run", "--on", url, "-w", "1s", "other", "--", "true")
+        equal(done.returncode, 125)
+        equal(len(done.stderr.splitlines()), 1)
+        contains(done.stderr, f"postgres://app@127.0.0.1:{db.port}/postgres")
+    finally:
+        signal_all(db, signal.SIGCONT)
+    check(token(t, url, "db", "-w", "20s") > first)
+
+
+@modes
+def stopped_holder_is_followed(t, db, url):
+    """Its backend lives as long as its machine answers; its lease does not."""
+    p, first = hold(t, url, "db", "--ttl", "1s")
+    stopped = [p.pid, *map(int, re.findall(r"\d+", subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(p.pid)], capture_output=True, text=True,
+        check=False).stdout))]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    later = token(t, url, "db", "-w", "20s")
+    check(later > first)
+    for pid in reversed(stopped):
+        os.kill(pid, signal.SIGCONT)
+    equal(p.wait(timeout=20), 123)
+
+
+@test(timeout=90)
+def cut_network_is_a_loss(t):
+    with Lan(2) as lan:
+        server, client = lan.hosts
+        db = Postgres(t)
+        db.listen = "*"
+        with server.inside():
+            db.start()
+            with open(os.path.join(db.data, "pg_hba.conf"), "a", encoding="ascii") as f:
+                f.write("host all all samenet scram-sha-256\n")
+            db.session().done("SELECT pg_reload_conf()")
+        for mode in (LEASE, ADVISORY):
+            url = f"postgres://app:secret@{server.address}:{db.port}/postgres{mode}"
+            p, first = hold(t, url, "db", "--ttl", "2s", enter=client.enter,
+                            job="exec sleep 1000")
+            lan.part([server], [client])
+            equal(p.wait(timeout=30), 123)
+            # The server finds out about the session by itself, too.
+            check(token(t, url, "db", "-w", "30s") > first)
+            lan.heal()
+
+
+# ---- poolers ----
+
+@contextlib.contextmanager
+def bouncer(t, db, mode, size=5):
+    port = free_ports(1)[0]
+    users = t.write(f"users-{mode}", '"app" "secret"\n')
+    ini = t.write(f"bouncer-{mode}", f"""[databases]
+postgres = host=127.0.0.1 port={db.port} dbname=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = trust
+auth_file = {users}
+pool_mode = {mode}
+default_pool_size = {size}
+""")
+    os.chmod(t.dir, 0o755)
+    with open(t.path(f"bouncer-{mode}.log"), "wb") as log:
+        p = subprocess.Popen([find("pgbouncer", "/usr/sbin"), ini], stdout=log,
+                             stderr=log, **db.as_user)
+    def ready():
+        equal(p.poll(), None)
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return True
+        return False
+    wait_until(ready, what="pgbouncer")
+    try:
+        yield f"postgres://app:secret@127.0.0.1:{port}/postgres"
+    finally:
+        p.kill()
+        p.wait()
+
+
+@modes
+def transaction_pooling_is_refused(t, db, url):
+    mode = "?" + url.partition("?")[2]
+    for pooling, extra in (("transaction", ""), ("statement", "")):
+        with bouncer(t, db, pooling) as pooled:
+            done = t.picket("run", "--on", pooled + mode + extra, "db", "--", "true")
+            equal(done.returncode, 125)
+            equal(len(done.stderr.splitlines()), 1)
+            contains(done.stderr, "pool_mode=session")
+            check("secret" not in done.stderr, done.stderr)
+    # Nothing of ours is left with backends that others will get.
+    equal(db.session().value("SELECT to_regnamespace('picket') IS NULL"), "t")
+
+
+@modes
+def session_pooling_works(t, db, url):
+    mode = "?" + url.partition("?")[2]
+    with bouncer(t, db, "session") as pooled:
+        p, first = hold(t, pooled + mode, "db")
+        check(busy(t, url, "db"))
+        waiter = t.start("run", "--on", pooled + mode, "db", "--", *TOKEN)
+        s = db.session()
+        table = "claim" if mode == LEASE else "session_claim"
+        wait_until(lambda: s.value(f"SELECT count(*) FROM picket.{table}") == "2",
+                   what="the waiter")
+        equal(finish(p)[0], 0)
+        equal(waiter.wait(), 0)
+        check(int(waiter.stdout.read()) > first)
+
+
+# ---- bad places ----
+
+def refusal(t, url, code, *words):
+    done = t.picket("run", "--on", url, "-w", "2s", "db", "--", "true")
+    equal((done.returncode, len(done.stderr.splitlines())), (code, 1))
+    for word in words:
+        contains(done.stderr, word)
+    check("hush" not in done.stderr, done.stderr)
+
+
+@over(Postgres)
+def wrong_words_are_explained(t, db):
+    place = f"127.0.0.1:{db.port}"
+    shown = f"postgres://app@{place}/postgres"
+    refusal(t, db.url_of("app", "hush"), 122, shown, "password")
+    refusal(t, f"postgres://app:hush@{place}/nowhere", 122, "password")
+    refusal(t, db.url_of("app", "secret", "nowhere"), 125, "does not exist")
+    refusal(t, db.url + "?lock=hush", 125, "lease or advisory")
+    refusal(t, db.url + "?wonder=1", 125, "is not a URL")
+    refusal(t, f"postgres://app:hush@127.0.0.1:x{db.port}/postgres", 125, "is not a URL")
+    refusal(t, f"postgresql://app:hush@127.0.0.1:{free_ports(1)[0]}/postgres", 125,
+            "refused")
+    check(not busy(t, "postgresql" + db.url[len("postgres"):], "db"))
+
+
+@test
+def wrong_kind_of_server_is_explained(t):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        while True:
+            c, _ = listener.accept()
+            c.recv(100)
+            c.sendall(b"-ERR unknown command\r\n")
+            c.close()
+    threading.Thread(target=answer, daemon=True).start()
+    port = listener.getsockname()[1]
+    refusal(t, f"postgres://app:hush@127.0.0.1:{port}/postgres", 125,
+            f"postgres://app@127.0.0.1:{port}/postgres is not a PostgreSQL server")
+
+
+@over(Postgres)
+def rights_are_asked_for(t, db):
+    s = db.session()
+    s.done("CREATE ROLE worker LOGIN PASSWORD 'pass'")
+    mine = db.url_of("worker", "pass")
+    refusal(t, mine, 122, "CREATE ON DATABASE")
+    first = token(t, db.url, "db")  # as another role
+    refusal(t, mine, 122, "GRANT")
+    s.done("GRANT USAGE ON SCHEMA picket TO worker",
+           "GRANT ALL ON ALL TABLES IN SCHEMA picket TO worker",
+           "GRANT ALL ON ALL SEQUENCES IN SCHEMA picket TO worker")
+    check(token(t, mine, "db") > first)
+    check(token(t, mine + ADVISORY, "db") > first)
+
+
+@over(Postgres)
+def another_version_is_refused(t, db):
+    first = token(t, db.url, "db")
+    s = db.session()
+    s.done("UPDATE picket.about SET version = 99")
+    refusal(t, db.url, 125, "version 99")
+    s.done("UPDATE picket.about SET version = 1")
+    check(token(t, db.url, "db") > first)
+
+
+@modes
+def settings_of_a_role_do_not_harm(t, db, url):
+    s = db.session()
+    s.done("ALTER ROLE app SET idle_session_timeout = '300ms'",
+           "ALTER ROLE app SET default_transaction_isolation = 'serializable'",
+           "ALTER ROLE app SET default_transaction_read_only = on",
+           "ALTER ROLE app SET search_path = nowhere")
+    # Longer than that is silence between two renewals.
+    p, first = hold(t, url, "db", "--ttl", "3s", job="sleep 2; read x")
+    check(busy(t, url, "db"))
+    equal(finish(p), (0, ""))
+    check(token(t, url, "db") > first)
+
+
+# ---- the doctor ----
+
+def findings(t, url):
+    done = t.picket("doctor", url, "-o", "json")
+    check(done.stdout, done.stderr)
+    return done.stdout
+
+
+@over(Postgres)
+def the_doctor_knows_weak_commits(t, db):
+    db.session().done("ALTER ROLE app SET synchronous_commit = off")
+    said = findings(t, db.url)
+    contains(said, "synchronous_commit is off; our own sessions use on")
+    contains(said, "no-fsync")  # as the tests' servers run
+    contains(said, "wall-clock")
+    contains(findings(t, db.url + ADVISORY), "idle-limit")
+
+
+@over(Postgres)
+def a_standby_is_refused(t, db):
+    first = token(t, db.url, "db")
+    data, port = t.path("standby"), free_ports(1)[0]
+    run(find("pg_basebackup"), "-d", db.url, "-D", data, "-R", "-c", "fast", "--no-sync")
+    run("chown", "-R", "nobody", data)
+    os.chmod(data, 0o700)
+    standby = Postgres(t)
+    standby.port, standby.data = port, data
+    standby.url = standby.url_of("app", "secret")
+    standby.start()
+    refusal(t, standby.url, 125, "is a standby", "target_session_attrs=read-write")
+    both = (f"postgres://app:secret@127.0.0.1:{port},127.0.0.1:{db.port}/postgres"
+            "?target_session_attrs=read-write")
+    check(token(t, both, "db") > first)
+    contains(findings(t, db.url), "async-replicas")
+
+
+main()
