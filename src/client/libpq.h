@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What fences and locks in PostgreSQL have in common: libpq without its endless waits, and
- * what it says in words only. */
+/* What fences and locks in PostgreSQL have in common: libpq without its endless waits,
+ * and what it says in words only. */
 #ifndef PICKET_CLIENT_LIBPQ_H
 #define PICKET_CLIENT_LIBPQ_H
 

@@ -6,8 +6,9 @@
  * there a pooler in between), postgres_examine.c (for `picket doctor`). What runs in the
  * database is sql/postgres.sql, and each call is one statement of it.
  *
- * There is one connection. `mutex` lets one thread at a time use it: who asks has it until
- * the answer is there, the keeper's thread takes it when the socket has something to say.
+ * There is one connection. `mutex` lets one thread at a time use it: who asks has it
+ * until the answer is there, the keeper's thread takes it when the socket has something
+ * to say.
  */
 #ifndef PICKET_DRIVERS_POSTGRES_H
 #define PICKET_DRIVERS_POSTGRES_H

@@ -402,13 +402,10 @@ static void let_go(struct pk_pg *pg, uint64_t request)
 /* One line after the other: the word, the request, who and why. */
 static void hear(struct pk_pg *pg, char *words)
 {
-    char *lines[4] = {words, NULL, NULL, NULL};
-    for (int i = 1; i < 4 && lines[i - 1] != NULL; i++) {
-        char *end = strchr(lines[i - 1], '\n');
-        if (end != NULL) {
-            *end = '\0';
-            lines[i] = end + 1;
-        }
+    const char *lines[4];
+    char *rest = words;
+    for (int i = 0; i < 4; i++) {
+        lines[i] = strsep(&rest, "\n"); /* NULL after the last */
     }
     uint64_t request = lines[1] != NULL ? (uint64_t)strtoll(lines[1], NULL, 10) : 0;
     if (strcmp(words, "granted") == 0) {

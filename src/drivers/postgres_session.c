@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Advisory mode: a lease is one session of the database, its holds are session-level
- * advisory locks on picket.key(name). They end with the session: when the connection ends,
- * and (from PostgreSQL 14 on) when the session was idle for the TTL. That is counted from
- * the end of a renewal, so never too early for the client, which counts from its sending
- * (P4, P5). A connection that breaks is a lease that is over; nothing is ever resumed.
+ * advisory locks on picket.key(name). They end with the session: when the connection
+ * ends, and (from PostgreSQL 14 on) when the session was idle for the TTL. That is
+ * counted from the end of a renewal, so never too early for the client, which counts from
+ * its sending (P4, P5). A connection that breaks is a lease that is over; nothing is ever
+ * resumed.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -148,8 +148,8 @@ def names_with_one_key_share_a_lock(t, db):
     url = db.url + ADVISORY
     token(t, url, "a")
     # No two such names are known, so the function is made to find some.
-    db.session().done("CREATE OR REPLACE FUNCTION picket.key(its_name text) RETURNS bigint "
-                      "LANGUAGE sql IMMUTABLE AS 'SELECT 7::bigint'")
+    db.session().done("CREATE OR REPLACE FUNCTION picket.key(its_name text) "
+                      "RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 7::bigint'")
     p, _ = hold(t, url, "a")
     done = t.picket("run", "--on", url, "-n", "b", "--", "true")
     equal(done.returncode, 124)
