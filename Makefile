@@ -10,7 +10,8 @@ SEEDS ?= 20000
 SECONDS ?= 120
 
 .PHONY: help run build test lint format coverage bench-core bench-peers bench-gate \
-	contend chaos fuzz model mutants sim sim-mutants install setup clean
+	bench-drivers conform contend chaos fuzz model mutants sim sim-mutants install \
+	setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -50,8 +51,17 @@ bench-gate: build ## measure what the gate costs: nginx alone and behind it
 	@tools/setup.sh bench-gate
 	@bench/gate.py
 
+bench-drivers: build ## measure our client over each store beside that store's own
+	@tools/setup.sh bench
+	@bench/drivers.py
+
 chaos: build ## kill and freeze real nodes for SECONDS (120) and check what clients saw
 	@PICKET_CHAOS_SECONDS=$(SECONDS) python3 test/e2e/chaos.py chaos
+
+conform: build ## run the conformance suite over every store, as a table
+	@tools/setup.sh test
+	@ninja -C build test/conform
+	@test/e2e/conform_matrix.py
 
 contend: build ## 8 processes on one local lock, TIMES (10000) grants
 	@ninja -C build test/contend

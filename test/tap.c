@@ -8,6 +8,7 @@
 static struct tap_test *first;
 static struct tap_test **last = &first;
 static jmp_buf after_failure;
+static const char *skipped; /* why the running test was left, or NULL */
 
 void tap_add(struct tap_test *test)
 {
@@ -70,13 +71,26 @@ void tap_check_str(const char *a, const char *b, const char *file, int line,
     }
 }
 
+void tap_skip(const char *why)
+{
+    skipped = why;
+    longjmp(after_failure, 1);
+}
+
 static bool passes(const struct tap_test *test)
 {
+    skipped = NULL;
     if (setjmp(after_failure) != 0) {
-        return false;
+        return skipped != NULL;
     }
     test->run();
     return true;
+}
+
+static bool chosen(const char *name, const char *filter)
+{
+    return filter[0] == '=' ? strcmp(name, filter + 1) == 0
+                            : strstr(name, filter) != NULL;
 }
 
 int main(int argc, char **argv)
@@ -94,11 +108,12 @@ int main(int argc, char **argv)
     for (struct tap_test *t = first; t != NULL; t = t->next) {
         if (list) {
             printf("%s\n", t->name);
-        } else if (strstr(t->name, filter) != NULL) {
+        } else if (chosen(t->name, filter)) {
             bool ok = passes(t);
             count++;
             failed += !ok;
-            printf("%s %d - %s\n", ok ? "ok" : "not ok", count, t->name);
+            printf("%s %d - %s%s%s\n", ok ? "ok" : "not ok", count, t->name,
+                   skipped != NULL ? " # SKIP " : "", skipped != NULL ? skipped : "");
         }
     }
     if (!list) {

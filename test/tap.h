@@ -9,8 +9,9 @@
  *     }
  *
  * Tests register themselves and run in the order of the file; tap.c has main(). The first
- * failed check ends its test and the next test runs. `test_tree --list` names the tests,
- * `test_tree TEXT` runs those whose name contains TEXT.
+ * failed check ends its test and the next test runs; so does SKIP, for what can't be
+ * asked here. `test_tree --list` names the tests, `test_tree TEXT` runs those whose name
+ * contains TEXT, `test_tree =NAME` that one.
  */
 #ifndef PICKET_TEST_TAP_H
 #define PICKET_TEST_TAP_H
@@ -32,6 +33,8 @@ void tap_check(bool ok, const char *file, int line, const char *what);
 void tap_check_u64(uint64_t a, uint64_t b, const char *file, int line, const char *what);
 void tap_check_str(const char *a, const char *b, const char *file, int line,
                    const char *what);
+/* Leaves the running test, which then neither passes nor fails. */
+void tap_skip(const char *why);
 
 #define TEST(name)                                                                       \
     static void test_##name(void);                                                       \
@@ -46,6 +49,7 @@ void tap_check_str(const char *a, const char *b, const char *file, int line,
 #define CHECK_U64(a, b)                                                                  \
     tap_check_u64((uint64_t)(a), (uint64_t)(b), __FILE__, __LINE__, #a " == " #b)
 #define FAIL(why) tap_check(false, __FILE__, __LINE__, why)
+#define SKIP(why) tap_skip(why)
 #define CHECK_STR(a, b) tap_check_str((a), (b), __FILE__, __LINE__, #a " == " #b)
 
 #endif

@@ -18,14 +18,15 @@ build) wanted=$build ;;
 test)
     wanted="$build $clang python3 shellcheck redis-server redis-tools python3-redis
         iproute2 iptables nodejs npm strace sqlite3 postgresql pgbouncer mariadb-server
-        nginx-light"
+        nginx-light etcd-server zookeeper default-jre-headless"
     ;;
 lint) wanted="$build clang-format clang-tidy python3 shellcheck" ;;
 coverage) wanted="$build gcovr python3" ;;
 fuzz) wanted="$build $clang" ;;
 bench)
     wanted="$build python3 redis-server redis-tools etcd-server
-        golang-go golang-etcd-server-dev"
+        golang-go golang-etcd-server-dev zookeeper default-jre-headless
+        libzookeeper-mt-dev postgresql"
     ;;
 bench-gate) wanted="$build python3 nginx-light wrk" ;;
 *)

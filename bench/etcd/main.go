@@ -3,11 +3,11 @@
 // A lock load on etcd, the same that `picket bench` puts on Picket: one request of each
 // client in flight, every answer timed, one JSON object at the end.
 //
-//	etcd-load ENDPOINTS latency|pairs|handoff CLIENTS SECONDS
+//	etcd-load ENDPOINTS latency|pairs|mutex|handoff CLIENTS SECONDS
 //
 // latency and pairs use the cheapest lock etcd has: a key on a lease, created by a
-// transaction if it is absent, and deleted. handoff uses concurrency.Mutex, which is how
-// etcd queues waiters.
+// transaction if it is absent, and deleted. mutex and handoff use concurrency.Mutex, which
+// is how etcd queues waiters: each with a lock of its own, or all with the same.
 package main
 
 import (
@@ -93,6 +93,23 @@ func pairs(c *clientv3.Client, number int, end time.Time) {
 	}
 }
 
+// One client with a mutex of its own.
+func mutex(c *clientv3.Client, number int, end time.Time) {
+	ctx := context.Background()
+	s, err := concurrency.NewSession(c, concurrency.WithTTL(60))
+	must(err)
+	m := concurrency.NewMutex(s, fmt.Sprintf("bench/mutex/%d", number))
+	for time.Now().Before(end) {
+		began := time.Now()
+		must(m.Lock(ctx))
+		held := time.Now()
+		acquire.note(held.Sub(began))
+		must(m.Unlock(ctx))
+		release.note(time.Since(held))
+		pair.note(time.Since(began))
+	}
+}
+
 // One of many who want the same lock.
 func queue(c *clientv3.Client, end time.Time, released *int64) {
 	ctx := context.Background()
@@ -112,7 +129,7 @@ func queue(c *clientv3.Client, end time.Time, released *int64) {
 
 func main() {
 	if len(os.Args) != 5 {
-		must(fmt.Errorf("ENDPOINTS latency|pairs|handoff CLIENTS SECONDS"))
+		must(fmt.Errorf("ENDPOINTS latency|pairs|mutex|handoff CLIENTS SECONDS"))
 	}
 	endpoints := strings.Split(os.Args[1], ",")
 	clients, err := strconv.Atoi(os.Args[3])
@@ -131,9 +148,12 @@ func main() {
 		all.Add(1)
 		go func(i int, c *clientv3.Client) {
 			defer all.Done()
-			if os.Args[2] == "handoff" {
+			switch os.Args[2] {
+			case "handoff":
 				queue(c, end, &released)
-			} else {
+			case "mutex":
+				mutex(c, i, end)
+			default:
 				pairs(c, i, end)
 			}
 		}(i, c)

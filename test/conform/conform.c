@@ -44,12 +44,40 @@ const struct picket_guarantees *guarantees(void)
     return &declared;
 }
 
-bool offers(int flag, const char *what)
+bool fair(void)
 {
+    return strcmp(declared.fairness, "fifo") == 0;
+}
+
+void needs(int flag, const char *what)
+{
+    static char why[128];
     if (!flag) {
-        printf("# the store does not offer %s\n", what);
+        (void)snprintf(why, sizeof why, "not declared: %s", what);
+        SKIP(why);
     }
-    return flag != 0;
+}
+
+void check_status(enum picket_status s, enum picket_status wanted, const char *file,
+                  int line, const char *what)
+{
+    if (s != wanted) {
+        printf("# %s: %s\n", picket_status_name(s),
+               s == PICKET_OK ? "not refused" : picket_last_error());
+    }
+    tap_check(s == wanted, file, line, what);
+}
+
+void check_refused(enum picket_status s, const char *file, int line, const char *what)
+{
+    char scheme[32];
+    check_status(s, PICKET_UNSUPPORTED, file, line, what);
+    (void)snprintf(scheme, sizeof scheme, "%.*s://", (int)strcspn(url, ":"), url);
+    if (strstr(picket_last_error(), declared.driver) == NULL &&
+        strstr(picket_last_error(), scheme) == NULL) {
+        printf("# %s\n", picket_last_error());
+        tap_check(false, file, line, "the sentence names the driver");
+    }
 }
 
 struct picket *try_open(uint32_t ttl_ms)
@@ -70,11 +98,7 @@ struct picket_lock *take(struct picket *p, const char *name)
 {
     struct picket_lock *l;
     struct picket_acquire_options o = {.wait_ms = PATIENCE_MS};
-    enum picket_status s = picket_acquire(p, name, &o, &l);
-    if (s != PICKET_OK) {
-        printf("# %s: %s\n", picket_status_name(s), picket_last_error());
-    }
-    CHECK(s == PICKET_OK);
+    CHECK_OK(picket_acquire(p, name, &o, &l));
     return l;
 }
 
@@ -87,21 +111,27 @@ struct picket_lock *enqueue(struct picket *p, const char *name,
         want.mode = o->mode;
         want.slots = o->slots;
     }
-    CHECK(picket_enqueue(p, &want, 1, o, &l) == PICKET_OK);
+    CHECK_OK(picket_enqueue(p, &want, 1, o, &l));
     return l;
 }
 
 void await_grant(struct picket_lock *l)
 {
     CHECK(readable(picket_ready_fd(l), PATIENCE_MS));
-    CHECK(picket_wait(l, 0) == PICKET_OK);
-    CHECK(picket_token(l) != 0);
+    CHECK_OK(picket_wait(l, 0));
+    CHECK((picket_token(l) != 0) == (guarantees()->tokens != 0));
+}
+
+static struct picket_view *look_at(struct picket *p, const char *name)
+{
+    struct picket_view *v;
+    CHECK_OK(picket_show(p, name, &v));
+    return v;
 }
 
 uint32_t waiters_of(struct picket *p, const char *name)
 {
-    struct picket_view *v;
-    CHECK(picket_show(p, name, &v) == PICKET_OK);
+    struct picket_view *v = look_at(p, name);
     uint32_t n = v->waiters;
     picket_view_free(v);
     return n;
@@ -109,8 +139,7 @@ uint32_t waiters_of(struct picket *p, const char *name)
 
 uint32_t holders_of(struct picket *p, const char *name)
 {
-    struct picket_view *v;
-    CHECK(picket_show(p, name, &v) == PICKET_OK);
+    struct picket_view *v = look_at(p, name);
     uint32_t n = v->holders;
     picket_view_free(v);
     return n;
@@ -131,6 +160,37 @@ uint64_t now_ms(void)
     struct timespec t;
     (void)clock_gettime(CLOCK_BOOTTIME, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ---- the server ---- */
+
+static int control_from = -1, control_to = -1;
+
+static bool find_control(void)
+{
+    const char *fds = getenv("CONFORM_CONTROL");
+    return fds == NULL || sscanf(fds, "%d,%d", &control_from, &control_to) == 2;
+}
+
+void needs_control(void)
+{
+    if (control_to < 0) {
+        SKIP("no server to do that to");
+    }
+}
+
+void control(const char *action)
+{
+    char answer[512];
+    size_t len = 0;
+    CHECK(dprintf(control_to, "%s\n", action) > 0);
+    do {
+        CHECK(readable(control_from, 4 * PATIENCE_MS));
+        CHECK(read(control_from, &answer[len], 1) == 1);
+        len += len < sizeof answer - 1;
+    } while (answer[len - 1] != '\n');
+    answer[len - 1] = '\0';
+    CHECK_STR(answer, "done");
 }
 
 /* ---- workers ---- */
@@ -193,6 +253,8 @@ static void keep_only(int in, int out)
             workers[i].pid = 0;
         }
     }
+    (void)close(control_from);
+    (void)close(control_to);
     MUST(in >= 0 && out >= 0);
 }
 
@@ -266,8 +328,8 @@ void *share(size_t size)
 
 int main(int argc, char **argv)
 {
-    if (argc < 2 || argc > 3) {
-        (void)fprintf(stderr, "usage: %s URL [--list | TEXT]\n", argv[0]);
+    if (argc < 2 || argc > 3 || !find_control()) {
+        (void)fprintf(stderr, "usage: %s URL [--list | TEXT | =NAME]\n", argv[0]);
         return 2;
     }
     url = argv[1];

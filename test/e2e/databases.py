@@ -9,8 +9,8 @@
         s.ask("BEGIN", db.claim("ledger", 7))
         s.stop()                            # SIGSTOP; s.cont(), s.kill()
 
-Servers are prepared once for each run and copied for each test. They don't sync to disk:
-what is tested here is who gets in, not what survives a power cut.
+Servers are prepared once for each run and copied for each test. They don't sync to disk,
+unless told so: what is tested here is who gets in, not what survives a power cut.
 """
 import atexit
 import contextlib
@@ -171,9 +171,10 @@ class Postgres(Server):
     end_idle = "SET idle_in_transaction_session_timeout = '1s'"
     listen = "127.0.0.1"
 
-    def __init__(self, t):
+    def __init__(self, t, sync=False):
         super().__init__(t)
         self.port = free_ports(1)[0]
+        self._sync = sync
         self.data = t.path("pg")
         self.url = self.url_of("app", "secret")
         folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1:]
@@ -219,7 +220,8 @@ class Postgres(Server):
             run("cp", "-a", os.path.join(_template(self.name, self._make), "data"),
                 self.data)
             self._own(self.data)
-        self.launch([self._program, "-D", self.data, "-p", str(self.port), "-k", "", "-F",
+        self.launch([self._program, "-D", self.data, "-p", str(self.port), "-k", "",
+                     "-c", f"fsync={'on' if self._sync else 'off'}",
                      "-c", f"listen_addresses={self.listen}", "-c", "max_connections=60",
                      "-c", "deadlock_timeout=50ms"],
                     self._answers, **self._options)
