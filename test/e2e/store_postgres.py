@@ -12,7 +12,7 @@ import subprocess
 import threading
 
 from cluster import free_ports
-from databases import Postgres, find, over, run
+from databases import Cutter, Postgres, find, over, run
 from lan import Lan
 from tap import check, contains, equal, main, test, wait_until
 
@@ -199,6 +199,73 @@ def a_waiter_survives_a_terminated_backend(t, db):
     check(int(waiter.stdout.read()) > first)
 
 
+def through(url, cutter):
+    return re.sub(r":\d+/", f":{cutter.port}/", url)
+
+
+@over(Postgres)
+def lost_answers_grant_nothing_twice(t, db):
+    """The statement came through, its answer did not: what was asked is asked again."""
+    first = token(t, db.url, "db")  # installs
+    s = db.session()
+    for words in (b"picket.stand", b"picket.leave", b"picket.lease_open",
+                  b"picket.lease_close", b"picket.lease_resume"):
+        cutter = Cutter(db.port, words)
+        if words == b"picket.lease_resume":
+            # It is asked for only after another connection was lost.
+            cutter.port = through_two(cutter, b"picket.stand")
+        got = token(t, through(db.url, cutter), "db")
+        equal((words, got, cutter.cuts), (words, first + 1, 1))
+        first = got
+        wait_until(lambda: s.value("SELECT count(*) FROM picket.claim") == "0",
+                   what="nothing left behind")
+    equal(s.value("SELECT last_value FROM picket.token"), str(first))
+
+
+def through_two(cutter, words):
+    """The port of one more that cuts, before the cutter."""
+    return Cutter(cutter.port, words).port
+
+
+@over(Postgres)
+def lost_answers_end_a_session(t, db):
+    """Nobody knows what it holds, so that it ends: with a word, and not for others."""
+    url = db.url + ADVISORY
+    first = token(t, url, "db")
+    cutter = Cutter(db.port, b"picket.session_stand")
+    done = t.picket("run", "--on", through(url, cutter), "--ttl", LONG, "db", "--", *TOKEN)
+    equal(cutter.cuts, 1)
+    check(done.returncode in (0, 123, 125), done.stderr)
+    check(token(t, url, "db", "-w", "20s") > first)
+
+
+@over(Postgres)
+def late_statements_are_void(t, db):
+    """R5: what a connection that was given up has sent may come through at any time."""
+    p, _ = hold(t, db.url, "other", "--ttl", LONG)
+    s = db.session()
+    lease, era = s.value("SELECT id, era FROM picket.lease").split("|")
+    form = "SELECT (picket.stand({}, {}, 99, 'db', false, 0, '', true)).state"
+    s.done(f"SELECT picket.lease_resume({lease})")
+    equal(s.value(form.format(lease, era)), "void")
+    equal(s.value(form.format(int(lease) - 1, era)), "over")
+    equal(s.value("SELECT count(*) FROM picket.claim"), "1")
+    equal(s.value(form.format(lease, int(era) + 1)), "held")
+    equal(finish(p)[0], 0)
+
+
+@over(Postgres)
+def a_lease_that_is_over_stays_so(t, db):
+    """R3: also if the clock is set back after somebody has seen it."""
+    p, first = hold(t, db.url, "db", "--ttl", LONG)
+    s = db.session()
+    lease = s.value("SELECT id FROM picket.lease")
+    s.done("UPDATE picket.lease SET expires_at = clock_timestamp()")
+    check(token(t, db.url, "db") > first)
+    equal(s.value(f"SELECT picket.lease_renew({lease}, 0) IS NULL"), "t")
+    equal(p.wait(timeout=20), 123)  # it is told
+
+
 @over(Postgres)
 def killed_server_keeps_leases(t, db):
     url = db.url + LEASE
@@ -367,6 +434,14 @@ def wrong_words_are_explained(t, db):
     refusal(t, f"postgresql://app:hush@127.0.0.1:{free_ports(1)[0]}/postgres", 125,
             "refused")
     check(not busy(t, "postgresql" + db.url[len("postgres"):], "db"))
+    s = db.session()
+    for query in ("?lock=advisory&application_name=tester",
+                  "?application_name=tester&lock=advisory",
+                  "?connect_timeout=9&lock=advisory&application_name=tester"):
+        p, _ = hold(t, db.url + query, "db")
+        equal(s.value("SELECT count(*) FROM pg_stat_activity a JOIN picket.session s "
+                      "ON s.pid = a.pid WHERE application_name = 'tester'"), "1")
+        equal(finish(p)[0], 0)
 
 
 @test
