@@ -14,7 +14,7 @@ import threading
 from cluster import free_ports
 from databases import Cutter, Postgres, find, over, run
 from lan import Lan
-from tap import check, contains, equal, main, test, wait_until
+from tap import alive, check, contains, equal, main, test, wait_until
 
 LEASE, ADVISORY = "?lock=lease", "?lock=advisory"
 TOKEN = ["sh", "-c", "echo $PICKET_TOKEN"]
@@ -229,14 +229,13 @@ def through_two(cutter, words):
 
 @over(Postgres)
 def lost_answers_end_a_session(t, db):
-    """Nobody knows what it holds, so that it ends: with a word, and not for others."""
+    """Nobody knows what it holds, so that it ends, and nobody waits for it."""
     url = db.url + ADVISORY
     first = token(t, url, "db")
     cutter = Cutter(db.port, b"picket.session_stand")
-    done = t.picket("run", "--on", through(url, cutter), "--ttl", LONG, "db", "--", *TOKEN)
+    second = token(t, through(url, cutter), "db", "--ttl", LONG)  # in another session
     equal(cutter.cuts, 1)
-    check(done.returncode in (0, 123, 125), done.stderr)
-    check(token(t, url, "db", "-w", "20s") > first)
+    check(first < second < token(t, url, "db"))
 
 
 @over(Postgres)
@@ -322,6 +321,20 @@ def stopped_holder_is_followed(t, db, url):
     for pid in reversed(stopped):
         os.kill(pid, signal.SIGCONT)
     equal(p.wait(timeout=20), 123)
+
+
+@modes
+def killed_keeper_is_followed_after_its_job(t, db, url):
+    """A session ends with its process at once; what that process started does not."""
+    path = t.path("job")
+    p, first = hold(t, url, "db", "--ttl", "2s",
+                    job=f"echo $$ > {path}; while :; do sleep 0.05; done")
+    pid = int(wait_until(lambda: t.read("job"), what="the job"))
+    p.kill()
+    done = t.picket("run", "--on", url, "-w", "20s", "db", "--", "sh", "-c",
+                    f"echo $PICKET_TOKEN; kill -0 {pid}")
+    check(int(done.stdout) > first)
+    equal((done.returncode, alive(pid)), (1, False))
 
 
 @test(timeout=90)
