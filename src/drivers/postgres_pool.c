@@ -42,27 +42,29 @@ static int number_of(PGconn *conn, const char *script, uint64_t until_ms)
 
 enum trial { SAME, SWAPPED, UNCLEAR };
 
-/* Both have a backend, give it back in this order, and ask for one in this order. */
-static enum trial try_out(PGconn *first, PGconn *second, uint64_t until_ms)
+/* Both have a backend, and give it back one after the other. Then one asks for one again,
+ * and after it the other: `first` is who does so before the other. */
+static enum trial try_out(PGconn *conns[2], int first, uint64_t until_ms)
 {
     static const char begin[] = "BEGIN; SELECT pg_backend_pid()";
-    static const char end[] = "COMMIT";
-    int before[2], after[2];
-    before[0] = number_of(first, begin, until_ms);
-    before[1] = before[0] != 0 ? number_of(second, begin, until_ms) : 0;
-    if (before[1] == 0) {
-        return UNCLEAR;
+    int before[2] = {0, 0};
+    int after[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        before[i] = number_of(conns[i], begin, until_ms);
     }
-    (void)number_of(first, end, until_ms);
-    (void)number_of(second, end, until_ms);
-    after[0] = number_of(first, begin, until_ms);
-    after[1] = after[0] != 0 ? number_of(second, begin, until_ms) : 0;
-    (void)number_of(first, end, until_ms);
-    (void)number_of(second, end, until_ms);
-    if (after[1] == 0) {
-        return UNCLEAR;
+    for (int i = 0; i < 2; i++) {
+        (void)number_of(conns[i], "COMMIT", until_ms);
     }
-    return before[0] == after[0] && before[1] == after[1] ? SAME : SWAPPED;
+    for (int i = 0; i < 2; i++) {
+        int who = i == 0 ? first : 1 - first;
+        after[who] = number_of(conns[who], begin, until_ms);
+    }
+    for (int i = 0; i < 2; i++) {
+        (void)number_of(conns[i], "COMMIT", until_ms);
+    }
+    bool clear = before[0] != 0 && before[1] != 0 && after[0] != 0 && after[1] != 0;
+    bool same = before[0] == after[0] && before[1] == after[1];
+    return !clear ? UNCLEAR : same ? SAME : SWAPPED;
 }
 
 enum picket_status pk_pg_private(struct pk_pg *pg, uint64_t until_ms)
@@ -77,9 +79,10 @@ enum picket_status pk_pg_private(struct pk_pg *pg, uint64_t until_ms)
     if (other == NULL) {
         return s;
     }
-    enum trial found = try_out(pg->conn, other, limit);
+    PGconn *both[2] = {pg->conn, other};
+    enum trial found = try_out(both, 0, limit);
     if (found == SAME) {
-        found = try_out(other, pg->conn, limit);
+        found = try_out(both, 1, limit);
     }
     PQfinish(other);
     return found == SAME ? PICKET_OK

@@ -18,7 +18,7 @@ from tap import alive, check, contains, equal, main, test, wait_until
 
 LEASE, ADVISORY = "?lock=lease", "?lock=advisory"
 TOKEN = ["sh", "-c", "echo $PICKET_TOKEN"]
-LONG = "60s"  # a TTL that no test waits for
+LONG = "600s"  # a TTL that no test waits for
 
 
 def processes_of(db):
@@ -102,6 +102,60 @@ def tokens_grow_while_many_race(t, db, url):
     written = [int(line) for line in t.read("tokens").split()]
     equal(len(written), 16)
     check(written == sorted(set(written)), f"not growing: {written}")
+
+
+OPEN = "SELECT picket.lease_open(7, 600000, '')", "SELECT picket.session_renew(7, 600000)"
+STAND = ("SELECT (picket.stand(7, 1, {}, 'db', false, 0, '', true)).state",
+         "SELECT (picket.session_stand(7, {}, 'db', false, 0, '', true)).state")
+
+
+@modes
+def two_never_decide_at_once(t, db, url):
+    token(t, url, "db")
+    kind = int(url.endswith(ADVISORY))
+    s, watcher = db.session(), db.session()
+    s.done(OPEN[kind], "BEGIN")
+    equal(s.value(STAND[kind].format(1)), "held")
+    rival = t.start("run", "--on", url, "-n", "db", "--", "true")
+    wait_until(lambda: db.waiting(watcher) == 1, what="the rival, waiting for its turn")
+    s.done("COMMIT")
+    equal(rival.wait(), 124)
+
+
+@modes
+def a_lease_excludes_itself(t, db, url):
+    token(t, url, "db")
+    kind = int(url.endswith(ADVISORY))
+    s = db.session()
+    s.done(OPEN[kind])
+    equal([s.value(STAND[kind].format(request)) for request in (1, 1, 2)],
+          ["held", "held", "waiting"])
+
+
+def tree(pid):
+    """The process and its children."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return [pid, *map(int, f.read().split())]
+
+
+@over(Postgres)
+def dead_waiters_are_passed_over(t, db):
+    """Without a token for them."""
+    p, first = hold(t, db.url, "db", "--ttl", LONG)
+    s = db.session()
+    waiters = []
+    for ttl in ("1s", LONG):
+        waiters.append(t.start("run", "--on", db.url, "--ttl", ttl, "db", "--", *TOKEN))
+        wait_until(lambda: s.value("SELECT count(*) FROM picket.claim "
+                                   "WHERE token IS NULL") == str(len(waiters)),
+                   what="the waiter")
+    for pid in tree(waiters[0].pid):
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: s.value("SELECT count(*) FROM picket.lease "
+                               "WHERE expires_at < clock_timestamp()") == "1",
+               what="the end of its lease")
+    equal(finish(p)[0], 0)
+    equal((waiters[1].wait(), waiters[1].stdout.read()), (0, f"{first + 1}\n"))
 
 
 @modes
@@ -311,9 +365,7 @@ def stopped_server_is_a_loss(t, db, url):
 def stopped_holder_is_followed(t, db, url):
     """Its backend lives as long as its machine answers; its lease does not."""
     p, first = hold(t, url, "db", "--ttl", "1s")
-    stopped = [p.pid, *map(int, re.findall(r"\d+", subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(p.pid)], capture_output=True, text=True,
-        check=False).stdout))]
+    stopped = tree(p.pid)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     later = token(t, url, "db", "-w", "20s")
@@ -328,7 +380,7 @@ def killed_keeper_is_followed_after_its_job(t, db, url):
     """A session ends with its process at once; what that process started does not."""
     path = t.path("job")
     p, first = hold(t, url, "db", "--ttl", "2s",
-                    job=f"echo $$ > {path}; while :; do sleep 0.05; done")
+                    job=f"echo $$ > {path}; trap '' TERM; while :; do sleep 0.05; done")
     pid = int(wait_until(lambda: t.read("job"), what="the job"))
     p.kill()
     done = t.picket("run", "--on", url, "-w", "20s", "db", "--", "sh", "-c",
@@ -362,7 +414,7 @@ def cut_network_is_a_loss(t):
 # ---- poolers ----
 
 @contextlib.contextmanager
-def bouncer(t, db, mode, size=5):
+def bouncer(t, db, mode, *settings):
     port = free_ports(1)[0]
     users = t.write(f"users-{mode}", '"app" "secret"\n')
     ini = t.write(f"bouncer-{mode}", f"""[databases]
@@ -374,8 +426,8 @@ unix_socket_dir =
 auth_type = trust
 auth_file = {users}
 pool_mode = {mode}
-default_pool_size = {size}
-""")
+default_pool_size = 5
+""" + "\n".join(settings))
     os.chmod(t.dir, 0o755)
     with open(t.path(f"bouncer-{mode}.log"), "wb") as log:
         p = subprocess.Popen([find("pgbouncer", "/usr/sbin"), ini], stdout=log,
@@ -397,9 +449,11 @@ default_pool_size = {size}
 @modes
 def transaction_pooling_is_refused(t, db, url):
     mode = "?" + url.partition("?")[2]
-    for pooling, extra in (("transaction", ""), ("statement", "")):
-        with bouncer(t, db, pooling) as pooled:
-            done = t.picket("run", "--on", pooled + mode + extra, "db", "--", "true")
+    # Of the backends that are free, the last one used, or the first.
+    for pooling in (["transaction"], ["transaction", "server_round_robin = 1"],
+                    ["transaction", "default_pool_size = 1"], ["statement"]):
+        with bouncer(t, db, *pooling) as pooled:
+            done = t.picket("run", "--on", pooled + mode, "db", "--", "true")
             equal(done.returncode, 125)
             equal(len(done.stderr.splitlines()), 1)
             contains(done.stderr, "pool_mode=session")
@@ -505,8 +559,16 @@ def settings_of_a_role_do_not_harm(t, db, url):
            "ALTER ROLE app SET default_transaction_isolation = 'serializable'",
            "ALTER ROLE app SET default_transaction_read_only = on",
            "ALTER ROLE app SET search_path = nowhere")
-    # Longer than that is silence between two renewals.
-    p, first = hold(t, url, "db", "--ttl", "3s", job="sleep 2; read x")
+    p, first = hold(t, url, "db", "--ttl", "3s")
+    watcher = db.session()
+    watcher.done("SET idle_session_timeout = 0")
+    before = watcher.value(sessions(db))
+    table = "lease" if url.endswith(LEASE) else "session"
+    seen = set()
+    # Between two renewals there is more silence than that.
+    wait_until(lambda: seen.add(watcher.value(f"SELECT expires_at FROM picket.{table}"))
+               or len(seen) > 2, what="some renewals")
+    equal(watcher.value(sessions(db)), before)
     check(busy(t, url, "db"))
     equal(finish(p), (0, ""))
     check(token(t, url, "db") > first)
