@@ -32,9 +32,10 @@ struct pk_pg {
     bool session;                /* a lease is a session */
     struct pk_store *bridge;
     pthread_mutex_t mutex;
-    PGconn *conn;   /* NULL: none */
-    int pid;        /* of the backend */
-    uint64_t lease; /* the one that we opened; 0: none, or it is over */
+    PGconn *conn;    /* NULL: none */
+    int pid;         /* of the backend */
+    bool unanswered; /* something was sent over it whose answer may still come */
+    uint64_t lease;  /* the one that we opened; 0: none, or it is over */
     uint64_t ttl_ms;
     int64_t era; /* of the lease, see sql/postgres.sql, R5 */
     /* Of a session that was lost, until the database was told that we know. */

@@ -57,11 +57,11 @@ static void judge_disk(const PGresult *rows, struct pk_findings *out)
     bool weak = is(rows, COMMIT, "off") || is(rows, COMMIT, "local") ||
                 is(rows, COMMIT, "remote_write");
     if (weak) {
-        pk_findings_add(out, PK_NOTE, "synchronous-commit",
+        pk_findings_add(out, PK_NOTE, "sync-commit",
                         "this role's synchronous_commit is %s; our own sessions use %s",
                         at(rows, COMMIT), at(rows, OUR_COMMIT));
     } else {
-        pk_findings_add(out, PK_FINE, "synchronous-commit", "synchronous_commit is %s",
+        pk_findings_add(out, PK_FINE, "sync-commit", "synchronous_commit is %s",
                         at(rows, OUR_COMMIT));
     }
 }

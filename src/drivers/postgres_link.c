@@ -168,6 +168,7 @@ void pk_pg_drop(struct pk_pg *pg)
     if (pg->conn != NULL) {
         PQfinish(pg->conn);
         pg->conn = NULL;
+        pg->unanswered = false;
     }
     if (pg->session && pg->lease != 0) {
         /* The server may not know yet, but for us it is over: nothing can renew it. */
@@ -179,19 +180,48 @@ void pk_pg_drop(struct pk_pg *pg)
     }
 }
 
+/* No answer came. A session that is a lease is not given up for that: its answer may come
+ * later, and until then the lease lives by what was renewed before. */
+static enum picket_status fail_silent(struct pk_pg *pg)
+{
+    bool late = PQtransactionStatus(pg->conn) == PQTRANS_ACTIVE;
+    const char *said =
+        late ? "no answer in time" : pk_libpq_said(PQerrorMessage(pg->conn));
+    enum picket_status s =
+        pk_fail(PICKET_UNKNOWN, "%s: %.*s", pg->where, line_of(said), said);
+    pg->unanswered = late && pg->session && pg->lease != 0;
+    if (!pg->unanswered) {
+        pk_pg_drop(pg);
+    }
+    return s;
+}
+
+/* Waits for that answer, which nobody wants to know any more. False: it did not come, or
+ * something failed, so that nobody knows what the session holds. */
+static bool caught_up(struct pk_pg *pg, uint64_t until_ms)
+{
+    PGresult *old = pk_libpq_receive(pg->conn, until_ms);
+    bool failed = old != NULL && PQresultStatus(old) == PGRES_FATAL_ERROR;
+    PQclear(old);
+    pg->unanswered = PQtransactionStatus(pg->conn) != PQTRANS_IDLE;
+    return !failed && !pg->unanswered;
+}
+
 PGresult *pk_pg_exchange(struct pk_pg *pg, const char *statement,
                          const struct pk_pg_args *args, uint64_t until_ms,
                          enum picket_status *s)
 {
+    if (pg->unanswered && !caught_up(pg, until_ms)) {
+        *s = fail_silent(pg);
+        return NULL;
+    }
     int sent = args == NULL
                    ? PQsendQuery(pg->conn, statement)
                    : PQsendQueryParams(pg->conn, statement, args->n, args->types,
                                        args->values, args->lengths, args->formats, 0);
     PGresult *result = sent != 0 ? pk_libpq_receive(pg->conn, until_ms) : NULL;
     if (result == NULL) {
-        const char *said = pk_libpq_said(PQerrorMessage(pg->conn));
-        *s = pk_fail(PICKET_UNKNOWN, "%s: %.*s", pg->where, line_of(said), said);
-        pk_pg_drop(pg);
+        *s = fail_silent(pg);
         return NULL;
     }
     ExecStatusType status = PQresultStatus(result);
@@ -509,7 +539,7 @@ enum picket_status pk_pg_ask_session(struct pk_pg *pg, uint64_t lease,
         hear_all(pg);
         alive = pg->lease == lease;
     }
-    if (alive && *out == NULL) {
+    if (alive && *out == NULL && !pg->unanswered) {
         /* What the session holds after something unforeseen, nobody knows. */
         pk_pg_drop(pg);
     } else if (!alive) {

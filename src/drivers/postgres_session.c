@@ -24,6 +24,7 @@ enum {
     GONE_MS = 2000,  /* until a session that was ended is gone */
     NAP_MS = 10,
     MOURN_MS = 2000,
+    GOODBYE_MS = 1000,
 };
 
 /* ---- leases ---- */
@@ -131,14 +132,15 @@ static enum picket_status lease_renew(void *own, uint64_t lease, uint64_t *ttl_m
         s = renew_session(pg, lease, *ttl_ms, until_ms);
         pg->ttl_ms = *ttl_ms;
     }
-    if (s != PICKET_OK) {
+    if (s != PICKET_OK && !pg->unanswered) {
         char why[PK_SENTENCE_MAX];
         pk_sentence_save(why);
         pk_pg_drop(pg); /* whatever it was: the next renewal can't be better */
         pk_sentence_restore(why);
+        s = PICKET_LOST;
     }
     pthread_mutex_unlock(&pg->mutex);
-    return s == PICKET_OK ? s : PICKET_LOST;
+    return s;
 }
 
 static enum picket_status lease_close(void *own, uint64_t lease, uint64_t until_ms)
@@ -156,9 +158,13 @@ static enum picket_status lease_close(void *own, uint64_t lease, uint64_t until_
         PQclear(rows);
     } while (more);
     pthread_mutex_lock(&pg->mutex);
-    pg->lease = pg->lease == lease ? 0 : pg->lease;
+    if (s != PICKET_OK && pg->lease == lease) {
+        pk_pg_drop(pg); /* that closes it, too */
+    } else if (pg->lease == lease) {
+        pg->lease = 0;
+    }
     pthread_mutex_unlock(&pg->mutex);
-    return PICKET_OK; /* if it failed, the session has ended, and that closes it, too */
+    return PICKET_OK;
 }
 
 /* ---- after a loss ---- */
@@ -180,6 +186,14 @@ static bool await(void *own, uint64_t until_ms)
         return false;
     }
     return pk_pg_await(own, until_ms < at ? until_ms : at);
+}
+
+static void close_sessions(void *own)
+{
+    struct pk_pg *pg = own;
+    enum picket_status unimportant = mourn(pg, pk_clock_ms() + GOODBYE_MS);
+    (void)unimportant; /* others will find out after the TTL */
+    pk_pg_close(pg);
 }
 
 /* ---- claims ---- */
@@ -370,5 +384,5 @@ const struct pk_bridged pk_pg_session_mode = {
     .await = await,
     .examine = pk_pg_examine,
     .forked = pk_pg_forked,
-    .close = pk_pg_close,
+    .close = close_sessions,
 };

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 from cluster import free_ports
 from databases import Cutter, Postgres, find, over, run
@@ -362,6 +363,24 @@ def stopped_server_is_a_loss(t, db, url):
 
 
 @modes
+def a_pause_within_the_ttl_is_no_loss(t, db, url):
+    """Longer than a renewal waits for its answer, 5 s, so that one fails."""
+    p, first = hold(t, url, "db", "--ttl", "15s")
+    s = db.session()
+    table = "lease" if url.endswith(LEASE) else "session"
+    question = f"SELECT expires_at FROM picket.{table}"
+    before = s.value(question)
+    # From a renewal on: the next is sent 5 s after it, and fails 5 s later.
+    wait_until(lambda: s.value(question) != before, what="a renewal")
+    signal_all(db, signal.SIGSTOP)
+    time.sleep(11)
+    signal_all(db, signal.SIGCONT)
+    check(busy(t, url, "db"))
+    equal(finish(p), (0, ""))
+    check(token(t, url, "db") > first)
+
+
+@modes
 def stopped_holder_is_followed(t, db, url):
     """Its backend lives as long as its machine answers; its lease does not."""
     p, first = hold(t, url, "db", "--ttl", "1s")
@@ -574,6 +593,27 @@ def settings_of_a_role_do_not_harm(t, db, url):
     check(token(t, url, "db") > first)
 
 
+def standby_of(t, db):
+    data = t.path("standby")
+    run(find("pg_basebackup"), "-d", db.url, "-D", data, "-R", "-c", "fast", "--no-sync")
+    run("chown", "-R", "nobody", data)
+    os.chmod(data, 0o700)
+    standby = Postgres(t)
+    standby.data = data
+    standby.start()
+    return standby
+
+
+@over(Postgres)
+def a_standby_is_refused(t, db):
+    first = token(t, db.url, "db")
+    standby = standby_of(t, db)
+    refusal(t, standby.url, 125, "is a standby", "target_session_attrs=read-write")
+    both = (f"postgres://app:secret@127.0.0.1:{standby.port},127.0.0.1:{db.port}/postgres"
+            "?target_session_attrs=read-write")
+    check(token(t, both, "db") > first)
+
+
 # ---- the doctor ----
 
 def findings(t, url):
@@ -593,20 +633,9 @@ def the_doctor_knows_weak_commits(t, db):
 
 
 @over(Postgres)
-def a_standby_is_refused(t, db):
-    first = token(t, db.url, "db")
-    data, port = t.path("standby"), free_ports(1)[0]
-    run(find("pg_basebackup"), "-d", db.url, "-D", data, "-R", "-c", "fast", "--no-sync")
-    run("chown", "-R", "nobody", data)
-    os.chmod(data, 0o700)
-    standby = Postgres(t)
-    standby.port, standby.data = port, data
-    standby.url = standby.url_of("app", "secret")
-    standby.start()
-    refusal(t, standby.url, 125, "is a standby", "target_session_attrs=read-write")
-    both = (f"postgres://app:secret@127.0.0.1:{port},127.0.0.1:{db.port}/postgres"
-            "?target_session_attrs=read-write")
-    check(token(t, both, "db") > first)
+def the_doctor_finds_asynchronous_replicas(t, db):
+    contains(findings(t, db.url), "single-server")
+    standby_of(t, db)
     contains(findings(t, db.url), "async-replicas")
 
 
