@@ -10,12 +10,12 @@ SEEDS ?= 20000
 SECONDS ?= 120
 
 .PHONY: help run build test lint format coverage bench-core bench-peers bench-gate \
-	bench-drivers conform contend chaos fuzz model mutants sim sim-mutants install \
-	setup clean
+	bench-drivers conform contend chaos demo-redis-failover fuzz model mutants sim \
+	sim-mutants install setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
-		while IFS='#' read -r target text; do printf '  %-12s %s\n' "$$target" "$$text"; done
+		while IFS='#' read -r target text; do printf '  %-19s %s\n' "$$target" "$$text"; done
 
 run: build ## build, then run a small job under a lock
 	@tools/run-demo.sh
@@ -50,6 +50,10 @@ bench-peers: build ## measure a cluster beside Redis and etcd; takes five minute
 bench-gate: build ## measure what the gate costs: nginx alone and behind it
 	@tools/setup.sh bench-gate
 	@bench/gate.py
+
+demo-redis-failover: build ## show what a failover of Redis does to a lock, and of Picket
+	@tools/setup.sh test
+	@python3 tools/demo-redis-failover.py
 
 bench-drivers: build ## measure our client over each store beside that store's own
 	@tools/setup.sh bench

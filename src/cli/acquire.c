@@ -99,6 +99,14 @@ static int run(int argc, char **argv)
     if (code != 0) {
         return code;
     }
+    if (picket_guarantees(p)->by_id == 0) {
+        code =
+            pk_errors_fail("with %s a lock ends with its process, so it can't be handed "
+                           "over; use 'picket run'",
+                           picket_guarantees(p)->driver);
+        picket_close(p);
+        return code;
+    }
     code = pk_grant_take(p, &s.grant, &wait, &l);
     if (code == 0) {
         code = hand_over(&s, p, l);

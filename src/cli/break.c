@@ -67,6 +67,11 @@ static int find_holder(struct picket *p, const char *name, uint64_t *token)
         code = PK_EXIT_NO;
     } else if (v->holders > 1) {
         code = list_holders(v);
+    } else if (holder->token == 0 && picket_guarantees(p)->tokens != 0) {
+        code =
+            pk_errors_fail("%s is held by another kind of client, without a token; end "
+                           "it there",
+                           name);
     } else {
         *token = holder->token;
     }

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/drill_rival.h"
 #include "cli/errors.h"
 #include "cli/output.h"
 #include "core/door.h"
@@ -401,8 +400,22 @@ static void remove_folder(const char *url)
     (void)rmdir(dir);
 }
 
+/* Whether the store keeps fences itself; else something has to be found to write to. 0,
+ * or an exit code. */
+static int look_for_fences(const struct pk_common *c, bool *fences)
+{
+    struct picket *p;
+    int code = pk_cli_open(c, NULL, &p);
+    if (code == 0) {
+        *fences = picket_guarantees(p)->fence != 0;
+        picket_close(p);
+    }
+    return code;
+}
+
 static int run(int argc, char **argv)
 {
+    bool fences = true;
     char folder[256] = "";
     struct pk_words words;
     struct settings s = {.ttl_ms = TTL_MS, .rounds = 1};
@@ -413,8 +426,8 @@ static int run(int argc, char **argv)
     s.pause_ms = s.pause_ms != 0 ? s.pause_ms : s.ttl_ms + BEYOND_MS;
     char *url = pk_cli_url(&s.common);
     const char *resource = s.resource != NULL ? s.resource : url;
-    code = 0;
-    if (s.resource == NULL && pk_rival_is(url)) {
+    code = s.resource == NULL ? look_for_fences(&s.common, &fences) : 0;
+    if (code == 0 && !fences) {
         code = make_folder(folder, sizeof folder);
         resource = folder;
     }
@@ -450,9 +463,11 @@ const struct pk_cli_verb pk_cli_drill = {
         "The\n"
         "drill tells what happened and whether the resource refused it.\n"
         "\n"
-        "With --on redis://HOST:PORT or redlock://HOST:PORT,... the lock is Redis' own, "
-        "which\n"
-        "has no token: the drill shows what that means.",
+        "With --on redlock://HOST:PORT,... the lock has no token: the drill shows what "
+        "that\n"
+        "means. Where the store keeps no fences itself, a file in a temporary directory "
+        "is\n"
+        "written to unless --resource names something.",
     .exits = "  0    the late write was refused, in every round\n"
              "  1    it got through\n"
              "  122  not allowed\n"
@@ -462,7 +477,7 @@ const struct pk_cli_verb pk_cli_drill = {
         "  picket drill --no-fence\n"
         "  picket drill --resource postgres://app@db/shop --rounds 10\n"
         "  picket drill --on picket://db1,db2,db3 --resource file:/srv/site -o json\n"
-        "  picket drill --on redis://127.0.0.1:6379",
+        "  picket drill --on redlock://r1,r2,r3,r4,r5",
     .groups = groups,
     .common = AT(common),
     .run = run,

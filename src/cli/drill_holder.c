@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "cli/drill.h"
-#include "cli/drill_rival.h"
 #include "fence/resource.h"
 #include "host/fd.h"
 
@@ -87,18 +86,12 @@ void pk_drill_end(struct pk_drill_holder *h)
 
 /* ---- the holder's side ---- */
 
-/* A lock of a Picket store, or one that has no tokens (drill_rival.h). */
-struct held {
-    struct picket *client;
-    struct picket_lock *lock;
-    struct pk_rival *rival;
-    uint64_t token;
-};
-
 struct holder {
     const struct pk_drill_plan *plan;
     int in, out;
-    struct held held;
+    struct picket *client;
+    struct picket_lock *lock;
+    uint64_t token; /* 0: the store has none to give */
     struct picket_resource *resource;
     uint64_t number;
 };
@@ -123,26 +116,14 @@ static enum picket_status take_lock(struct holder *h)
     const struct pk_drill_plan *plan = h->plan;
     struct picket_options o = {.ttl_ms = (uint32_t)plan->ttl_ms, .note = "drill"};
     struct picket_acquire_options a = {.wait_ms = (int64_t)plan->wait_ms};
-    if (pk_rival_is(plan->lock_url)) {
-        return pk_rival_take(plan->lock_url, PK_DRILL_NAME, plan->ttl_ms, plan->wait_ms,
-                             &h->held.rival);
-    }
-    enum picket_status s = picket_open(plan->lock_url, &o, &h->held.client);
+    enum picket_status s = picket_open(plan->lock_url, &o, &h->client);
     if (s == PICKET_OK) {
-        s = picket_acquire(h->held.client, PK_DRILL_NAME, &a, &h->held.lock);
+        s = picket_acquire(h->client, PK_DRILL_NAME, &a, &h->lock);
     }
     if (s == PICKET_OK) {
-        h->held.token = picket_token(h->held.lock);
+        h->token = picket_token(h->lock);
     }
     return s;
-}
-
-static void give_lock_back(struct holder *h)
-{
-    if (h->held.rival != NULL) {
-        pk_rival_release(h->held.rival);
-    }
-    picket_close(h->held.client);
 }
 
 enum picket_status pk_drill_read(struct picket_resource *r, uint64_t token,
@@ -162,13 +143,13 @@ enum picket_status pk_drill_read(struct picket_resource *r, uint64_t token,
 
 static bool fenced(const struct holder *h)
 {
-    return h->plan->fence && h->held.token != 0;
+    return h->plan->fence && h->token != 0;
 }
 
 /* Claims before it reads (P6); who knows of no fence just reads. */
 static enum picket_status begin(struct holder *h)
 {
-    uint64_t token = fenced(h) ? h->held.token : 0;
+    uint64_t token = fenced(h) ? h->token : 0;
     enum picket_status s = picket_resource_open(h->plan->resource_url, &h->resource);
     if (s == PICKET_OK && token != 0) {
         s = picket_resource_claim(h->resource, PK_DRILL_NAME, token, NULL);
@@ -181,11 +162,11 @@ static struct pk_drill_report finish(struct holder *h)
 {
     char value[64];
     struct pk_drill_report r = {
-        .word = PK_DRILL_WROTE, .token = h->held.token, .number = h->number + 1};
+        .word = PK_DRILL_WROTE, .token = h->token, .number = h->number + 1};
     int len = snprintf(value, sizeof value, "%" PRIu64 " by process %d", r.number,
                        (int)getpid());
     if (fenced(h)) {
-        r.status = picket_resource_set(h->resource, PK_DRILL_NAME, h->held.token, value,
+        r.status = picket_resource_set(h->resource, PK_DRILL_NAME, h->token, value,
                                        (size_t)len, &r.fence);
     } else {
         r.status = pk_resource_overwrite(h->resource, PK_DRILL_NAME,
@@ -193,8 +174,7 @@ static struct pk_drill_report finish(struct holder *h)
     }
     (void)snprintf(r.why, sizeof r.why, "%s",
                    r.status == PICKET_OK ? "" : picket_last_error());
-    r.guard =
-        h->held.lock == NULL ? PICKET_UNSUPPORTED : picket_checkpoint(h->held.lock, 0);
+    r.guard = picket_checkpoint(h->lock, 0);
     return r;
 }
 
@@ -215,7 +195,7 @@ static _Noreturn void hold(const struct pk_drill_plan *plan, bool waits, int in,
     if (s != PICKET_OK) {
         fail(&h, s);
     }
-    report(&h, (struct pk_drill_report){.word = PK_DRILL_HELD, .token = h.held.token});
+    report(&h, (struct pk_drill_report){.word = PK_DRILL_HELD, .token = h.token});
     s = begin(&h);
     if (s != PICKET_OK) {
         fail(&h, s);
@@ -227,6 +207,6 @@ static _Noreturn void hold(const struct pk_drill_plan *plan, bool waits, int in,
     report(&h, finish(&h));
     wait_for_word(&h);
     picket_resource_close(h.resource);
-    give_lock_back(&h);
+    picket_close(h.client);
     _exit(0);
 }

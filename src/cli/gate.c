@@ -146,6 +146,20 @@ static int check(struct settings *s)
     return check_choices(s);
 }
 
+/* Opens the store, which has to be one that keeps fences. 0, or an exit code. */
+static int open_store(struct settings *s)
+{
+    struct picket_options o = {.ttl_ms = (uint32_t)s->ttl_ms, .note = s->gate.listen};
+    int code = pk_cli_open(&s->common, &o, &s->gate.store);
+    if (code == 0 && picket_guarantees(s->gate.store)->fence == 0) {
+        code = pk_errors_fail("gate: %s keeps no fences, and the gate needs a store that "
+                              "does: local: or picket://",
+                              picket_guarantees(s->gate.store)->driver);
+        picket_close(s->gate.store);
+    }
+    return code;
+}
+
 static int run(int argc, char **argv)
 {
     struct settings s = {.gate = {.name = "gate",
@@ -167,8 +181,7 @@ static int run(int argc, char **argv)
     }
     code = check(&s);
     if (code == 0) {
-        struct picket_options o = {.ttl_ms = (uint32_t)s.ttl_ms, .note = s.gate.listen};
-        code = pk_cli_open(&s.common, &o, &s.gate.store);
+        code = open_store(&s);
     }
     if (code != 0) {
         return code;

@@ -79,8 +79,17 @@ int pk_grant_check(struct pk_grant *g)
     return -1;
 }
 
-int pk_grant_open(const struct pk_common *c, const struct pk_grant *g,
-                  struct picket **out)
+/* A store without lock-delay gets leases that are longer by it, and we stop believing in
+ * them as much earlier: whoever comes after an expiry waits just as long. */
+static void stretch(struct pk_grant *g, struct picket_options *o)
+{
+    uint64_t ttl = g->ttl_ms + g->lock_delay_ms;
+    o->ttl_ms = (uint32_t)(ttl < PK_TTL_MAX_MS ? ttl : PK_TTL_MAX_MS);
+    o->margin_ms = (uint32_t)(g->margin_ms + g->lock_delay_ms);
+    g->lock_delay_ms = 0;
+}
+
+int pk_grant_open(const struct pk_common *c, struct pk_grant *g, struct picket **out)
 {
     struct picket_options o = {
         .ttl_ms = (uint32_t)g->ttl_ms,
@@ -89,7 +98,13 @@ int pk_grant_open(const struct pk_common *c, const struct pk_grant *g,
         .note = g->note,
         .require = g->require,
     };
-    return pk_cli_open(c, &o, out);
+    int code = pk_cli_open(c, &o, out);
+    if (code == 0 && g->lock_delay_ms > 0 && picket_guarantees(*out)->lock_delay == 0) {
+        picket_close(*out);
+        stretch(g, &o);
+        code = pk_cli_open(c, &o, out);
+    }
+    return code;
 }
 
 static enum picket_status enqueue(struct picket *p, const struct pk_grant *g,

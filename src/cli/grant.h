@@ -57,9 +57,9 @@ extern const struct pk_option pk_grant_kinds[]; /* shared, slots, sets */
 /* What the rows alone can't tell: -1 to go on, or an exit code after an error said. */
 int pk_grant_check(struct pk_grant *g);
 
-/* Opens the store with the lease's settings; as pk_cli_open(). */
-int pk_grant_open(const struct pk_common *c, const struct pk_grant *g,
-                  struct picket **out);
+/* Opens the store with the lease's settings; as pk_cli_open(). Where the store has no
+ * lock-delay, the lease itself is made longer, and `g` asks for none any more. */
+int pk_grant_open(const struct pk_common *c, struct pk_grant *g, struct picket **out);
 
 /* What ends a wait early, and who wants to know of it. */
 struct pk_grant_wait {

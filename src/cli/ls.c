@@ -75,7 +75,11 @@ static void add_held(struct pk_table *t, const struct picket_row *r)
     } else {
         pk_table_add(t, "%s", owner);
     }
-    pk_table_add(t, "%" PRIu64, r->token);
+    if (r->token != 0) {
+        pk_table_add(t, "%" PRIu64, r->token);
+    } else {
+        pk_table_add(t, "none");
+    }
     pk_table_add(t, "%s", pk_values_span(r->for_ms, held));
     pk_table_add(t, "%s", pk_values_span(r->left_ms, left));
 }

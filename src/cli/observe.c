@@ -13,7 +13,8 @@
 /* What was printed last. */
 struct leader {
     bool printed;
-    uint64_t token; /* 0: nobody */
+    bool somebody;
+    uint64_t token, lease; /* one of them changes with the leader */
     char *value;
     size_t value_len;
 };
@@ -45,16 +46,18 @@ static void print(const char *name, const struct picket_row *r, bool json)
 static bool same(const struct leader *l, const struct picket_row *r)
 {
     if (!l->printed || r == NULL) {
-        return l->printed && l->token == 0;
+        return l->printed && !l->somebody;
     }
-    return l->token == r->token && l->value_len == r->value_len &&
-           memcmp(l->value, r->value, r->value_len) == 0;
+    return l->somebody && l->token == r->token && l->lease == r->lease &&
+           l->value_len == r->value_len && memcmp(l->value, r->value, r->value_len) == 0;
 }
 
 static void remember(struct leader *l, const struct picket_row *r)
 {
     l->printed = true;
+    l->somebody = r != NULL;
     l->token = r != NULL ? r->token : 0;
+    l->lease = r != NULL ? r->lease : 0;
     l->value_len = r != NULL ? r->value_len : 0;
     l->value = pk_door_resize(l->value, l->value_len + 1);
     if (r != NULL) {
@@ -117,5 +120,5 @@ int pk_observe(const struct pk_common *c, const char *name, bool once)
         return pk_cli_give_up(p, s);
     }
     picket_close(p);
-    return once && l.token == 0 ? PK_EXIT_NO : 0;
+    return once && !l.somebody ? PK_EXIT_NO : 0;
 }

@@ -63,5 +63,5 @@ void pk_rows_json(struct pk_json *j, const struct picket_row *r)
 
 const struct picket_row *pk_rows_holder(const struct picket_view *v)
 {
-    return v->n_rows > 0 && v->rows[0].token != 0 ? &v->rows[0] : NULL;
+    return v->n_rows > 0 && v->rows[0].place == 0 ? &v->rows[0] : NULL;
 }

@@ -55,7 +55,11 @@ static void print_row(const struct picket_row *r)
     (void)pk_values_span(r->for_ms, since);
     (void)pk_values_span(r->left_ms, left);
     if (r->place == 0) {
-        (void)printf("  held by %s for %s, token %" PRIu64 "\n", owner, since, r->token);
+        char token[32] = "no token";
+        if (r->token != 0) {
+            (void)snprintf(token, sizeof token, "token %" PRIu64, r->token);
+        }
+        (void)printf("  held by %s for %s, %s\n", owner, since, token);
     } else {
         (void)printf("  %" PRIu32 ". %s waits for %s, %s\n", r->place, owner, since,
                      pk_rows_mode(r->mode));

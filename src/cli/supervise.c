@@ -80,18 +80,22 @@ void pk_supervise_make_env(const struct pk_supervise *s, struct picket *p,
     char *url = pk_cli_url(s->common);
     int n[] = {
         asprintf(&made[0], "PICKET_LOCK=%s", s->grant->name),
-        asprintf(&made[1], "PICKET_TOKEN=%" PRIu64, picket_token(l)),
-        asprintf(&made[2], "PICKET_LEASE=%" PRIu64, picket_lease(p)),
-        asprintf(&made[3], "PICKET_TTL_MS=%" PRIu64, s->grant->ttl_ms),
-        asprintf(&made[4], "PICKET_URL=%s", url),
+        asprintf(&made[1], "PICKET_LEASE=%" PRIu64, picket_lease(p)),
+        asprintf(&made[2], "PICKET_TTL_MS=%" PRIu64, s->grant->ttl_ms),
+        asprintf(&made[3], "PICKET_URL=%s", url),
     };
     size_t count = sizeof n / sizeof n[0];
+    for (size_t i = 0; i < count; i++) {
+        PK_ASSERT(n[i] >= 0);
+    }
+    if (picket_token(l) != 0) { /* a store without tokens: none is better than a 0 */
+        PK_ASSERT(asprintf(&made[count++], "PICKET_TOKEN=%" PRIu64, picket_token(l)) > 0);
+    }
     if (s->env != NULL) {
         made[count] = strdup(s->env);
         PK_ASSERT(made[count] != NULL);
     }
     for (size_t i = 0; i < PK_SUPERVISE_ENV; i++) {
-        PK_ASSERT(i >= count || n[i] >= 0);
         env[i] = made[i];
     }
     free(url);
@@ -398,5 +402,7 @@ int pk_supervise(struct pk_supervise *s)
     if (code >= 0) {
         return code;
     }
+    /* Not that of a lock around us, should ours have none. */
+    (void)unsetenv("PICKET_TOKEN");
     return s->no_fork ? pk_supervise_in_place(s) : run_beside(s);
 }

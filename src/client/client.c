@@ -368,7 +368,7 @@ static enum picket_status start_keeper(struct picket *p)
     return PICKET_OK;
 }
 
-static enum picket_status open_lease(struct picket *p)
+static enum picket_status open_lease(struct picket *p, uint64_t until_ms)
 {
     struct pk_command c = {.verb = PK_LEASE_OPEN,
                            .request = pk_random(),
@@ -376,7 +376,7 @@ static enum picket_status open_lease(struct picket *p)
                            .label = pk_text(p->label)};
     struct pk_effects answer = {0};
     uint64_t sent = pk_clock_ms(); /* P5: counted from before it goes out */
-    enum picket_status s = pk_client_call(p, &c, pk_client_patience(p), &answer);
+    enum picket_status s = pk_client_call(p, &c, until_ms, &answer);
     if (s == PICKET_OK) {
         s = pk_client_verdict(&answer);
     }
@@ -421,7 +421,7 @@ static uint64_t give_up_if_overdue(struct picket *p)
     return lease;
 }
 
-enum picket_status pk_client_lease(struct picket *p, uint64_t *lease)
+enum picket_status pk_client_lease(struct picket *p, uint64_t until_ms, uint64_t *lease)
 {
     enum picket_status s = PICKET_OK;
     pthread_mutex_lock(&p->opening);
@@ -433,7 +433,7 @@ enum picket_status pk_client_lease(struct picket *p, uint64_t *lease)
         close_lease(p, stale);
     }
     if (*lease == 0) {
-        s = open_lease(p);
+        s = open_lease(p, until_ms);
         *lease = picket_lease(p);
     }
     if (s != PICKET_OK && *lease != 0) { /* it has no keeper */

@@ -90,8 +90,8 @@ void pk_opened_join(struct pk_opened *o, const struct pk_driver *driver,
 void pk_opened_leave(struct pk_opened *o);
 /* FORKED when we are not the process that opened `p`. */
 enum picket_status pk_client_usable(const struct picket *p);
-/* Makes sure that there is a lease. */
-enum picket_status pk_client_lease(struct picket *p, uint64_t *lease);
+/* Makes sure that there is a lease, by `until_ms`. */
+enum picket_status pk_client_lease(struct picket *p, uint64_t until_ms, uint64_t *lease);
 /* The next request id of the client. */
 uint64_t pk_client_request(struct picket *p);
 /* Runs the command, again and again with growing pauses while the store is out of reach,

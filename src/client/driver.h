@@ -71,7 +71,9 @@ struct pk_driver {
 
 extern const struct pk_driver pk_local_driver;
 extern const struct pk_driver pk_remote_driver;
-extern const struct pk_driver pk_postgres_driver;
+extern const struct pk_driver pk_redis_driver; /* PICKET_WITH_REDIS, as the next */
+extern const struct pk_driver pk_redlock_driver;
+extern const struct pk_driver pk_postgres_driver; /* PICKET_WITH_POSTGRES */
 
 /* Those that are built in, from 0 on; NULL after the last. */
 const struct pk_driver *pk_driver_at(size_t i);

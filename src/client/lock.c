@@ -171,11 +171,36 @@ static uint64_t gaps_of(struct picket *p)
     return gaps;
 }
 
+static enum picket_status finish(struct picket_lock *l, struct pk_command *c,
+                                 uint64_t until_ms);
+
+/* Nobody would be there to use the grant. Should this fail too, the store's own memory of
+ * the claim, or the lease's end, has to do. */
+static void take_back(struct picket_lock *l, uint64_t until_ms)
+{
+    char why[PK_SENTENCE_MAX];
+    struct pk_command c = {.verb = PK_LOCK_CANCEL, .target = l->request};
+    pk_sentence_save(why);
+    enum picket_status unimportant = finish(l, &c, until_ms);
+    (void)unimportant;
+    pk_sentence_restore(why);
+}
+
+/* How long the asking may take: no longer than the wait, where that has a limit. */
+static uint64_t patience_of(const struct picket *p, const struct pk_command *c)
+{
+    uint64_t patience = pk_client_patience(p);
+    bool bounded = c->wait_ms != 0 && c->wait_ms != PK_WAIT_FOREVER;
+    uint64_t limit = pk_clock_ms() + c->wait_ms + WAIT_SLACK_MS;
+    return bounded && limit < patience ? limit : patience;
+}
+
 /* One attempt to enqueue; LOST: the lease was over before we knew. */
 static enum picket_status enqueue(struct picket *p, struct pk_command *c,
                                   const char *name, struct picket_lock **out)
 {
-    enum picket_status s = pk_client_lease(p, &c->lease);
+    uint64_t until_ms = patience_of(p, c);
+    enum picket_status s = pk_client_lease(p, until_ms, &c->lease);
     if (s != PICKET_OK) {
         return s;
     }
@@ -184,7 +209,7 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
     c->request = l->request;
     uint64_t gaps = gaps_of(p);
     uint64_t sent = pk_clock_ms();
-    s = pk_client_call(p, c, pk_client_patience(p), &answer);
+    s = pk_client_call(p, c, until_ms, &answer);
     if (s == PICKET_OK) {
         s = pk_client_verdict(&answer);
     }
@@ -207,7 +232,8 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
     pk_client_absorb(p);
     if (s != PICKET_OK) {
         if (picket_outcome(s) == PICKET_OUTCOME_UNKNOWN) {
-            picket_cancel(l); /* nobody would be there to use the grant */
+            take_back(l,
+                      l->bounded ? pk_clock_ms() + WAIT_SLACK_MS : pk_client_patience(p));
         }
         free_lock(l);
         return s;
@@ -361,7 +387,8 @@ static void set_leaving(struct picket_lock *l)
 }
 
 /* Ends the claim by the given command; the phase becomes what the service says. */
-static enum picket_status finish(struct picket_lock *l, struct pk_command *c)
+static enum picket_status finish(struct picket_lock *l, struct pk_command *c,
+                                 uint64_t until_ms)
 {
     struct picket *p = l->client;
     struct pk_effects answer = {0};
@@ -373,7 +400,7 @@ static enum picket_status finish(struct picket_lock *l, struct pk_command *c)
                     l->reason);
     } else {
         set_leaving(l);
-        s = pk_client_call(p, c, pk_client_patience(p), &answer);
+        s = pk_client_call(p, c, until_ms, &answer);
     }
     if (answer.count > 0) {
         s = pk_client_verdict(&answer);
@@ -410,7 +437,7 @@ enum picket_status picket_cancel(struct picket_lock *l)
     enum pk_phase phase = phase_of(l);
     bool open = phase == PK_PHASE_WAITING || phase == PK_PHASE_HELD;
     struct pk_command c = {.verb = PK_LOCK_CANCEL, .target = l->request};
-    return open ? finish(l, &c) : PICKET_OK;
+    return open ? finish(l, &c, pk_client_patience(l->client)) : PICKET_OK;
 }
 
 enum picket_status picket_release(struct picket_lock *l)
@@ -423,7 +450,7 @@ enum picket_status picket_release(struct picket_lock *l)
         .verb = PK_LOCK_RELEASE, .name = pk_text(l->name), .token = l->token};
     switch (phase_of(l)) {
     case PK_PHASE_HELD:
-        return finish(l, &c);
+        return finish(l, &c, pk_client_patience(l->client));
     case PK_PHASE_WAITING:
         return picket_cancel(l);
     case PK_PHASE_LOST:

@@ -55,6 +55,7 @@ static enum picket_status check_acquire(const struct pk_store *b,
            : part->mode == PK_SLOT                      ? refuse(b, "semaphores")
            : part->mode == PK_SHARED && !b->g->shared   ? refuse(b, "shared locks")
            : c->lock_delay_ms != 0 && !b->g->lock_delay ? refuse(b, "lock-delay")
+           : c->value.len > 0 && !b->g->election        ? refuse(b, "elections")
                                                         : PICKET_OK;
 }
 

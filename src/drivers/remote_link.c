@@ -3,23 +3,17 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "core/door.h"
 #include "host/fd.h"
+#include "host/socket.h"
 
 enum {
     READ_BYTES = 64 * 1024,   /* room for one read */
     KEEP_BYTES = 1024 * 1024, /* of a buffer that is kept when it is empty */
-    USER_TIMEOUT_MS =
-        3000,             /* for what was sent to be acknowledged by the peer's kernel */
-    KEEPALIVE_IDLE_S = 5, /* a peer that lost power is noticed about 8 s later */
-    KEEPALIVE_INTERVAL_S = 1,
-    KEEPALIVE_PROBES = 3,
 };
 
 void pk_link_init(struct pk_link *l)
@@ -85,26 +79,6 @@ bool pk_link_find(struct pk_link *l, const struct pk_place *place)
     return true;
 }
 
-/* Small requests leave at once; a dead peer is noticed by the kernel, too. Failing to set
- * one of these costs time after a fault, nothing else. */
-static void tune(int fd)
-{
-    static const struct {
-        int level, option, value;
-    } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, USER_TIMEOUT_MS},
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
-        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        (void)setsockopt(fd, options[i].level, options[i].option, &options[i].value,
-                         sizeof options[i].value);
-    }
-}
-
 bool pk_link_dial(struct pk_link *l)
 {
     pk_fd_close(&l->fd);
@@ -114,7 +88,7 @@ bool pk_link_dial(struct pk_link *l)
         l->fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
                        a->ai_protocol);
         if (l->fd >= 0) {
-            tune(l->fd);
+            pk_socket_tune(l->fd);
             if (connect(l->fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS) {
                 return true;
             }

@@ -1,30 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* Redis: redis://[USER]:PASSWORD@HOST:PORT/NUMBER, or ?socket=FILE. Everything that has
- * to be atomic is in lua/fence.lua, which is run by its digest. */
-#include <errno.h>
-#include <fcntl.h>
-#include <hiredis/hiredis.h>
-#include <inttypes.h>
+ * to be atomic is in lua/fence.lua, which is run by its digest. A prefix is for the keys
+ * of locks (drivers/redis.c), and allowed so that one URL does for both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "client/error.h"
-#include "client/url.h"
+#include "client/redis_link.h"
 #include "core/door.h"
 #include "core/limits.h"
 #include "fence/resource.h"
+#include "host/clock.h"
 
 #define FORM "redis://:PASSWORD@HOST:PORT/NUMBER"
 
 enum {
-    PORT = 6379,
-    CONNECT_S = 5,
-    ANSWER_S = 20,
-    ARGS_MAX = 8,
-    DIGEST = 40,
-    WHERE_MAX = 512,
+    CONNECT_MS = 5000,
+    ANSWER_MS = 20000,
     KEY_MAX = PK_NAME_MAX + 24,
 };
 
@@ -32,167 +25,10 @@ extern const char pk_fence_lua[];
 
 struct pk_resource {
     struct pk_url url;
-    struct pk_place place;   /* "" and 0: the usual one */
-    char where[WHERE_MAX];   /* the URL without its password, for people */
-    char digest[DIGEST + 1]; /* of the script there; "": not loaded yet */
-    redisContext *context;   /* NULL: no connection now */
+    struct pk_redis_link link;
 };
 
-/* ---- asking ---- */
-
-struct words {
-    const char *data[ARGS_MAX];
-    size_t len[ARGS_MAX];
-    int count;
-};
-
-static void add(struct words *w, struct pk_bytes word)
-{
-    PK_ASSERT(w->count < ARGS_MAX);
-    w->data[w->count] = word.data;
-    w->len[w->count++] = word.len;
-}
-
-static void leave(struct pk_resource *r)
-{
-    if (r->context != NULL) {
-        redisFree(r->context);
-        r->context = NULL;
-    }
-}
-
-static enum picket_status fail_away(struct pk_resource *r, const char *why)
-{
-    enum picket_status s =
-        pk_fail(PICKET_UNREACHABLE, "%s can't be reached: %s", r->where, why);
-    leave(r);
-    return s;
-}
-
-static bool begins(const char *text, const char *beginning)
-{
-    return strncmp(text, beginning, strlen(beginning)) == 0;
-}
-
-/* What an error reply amounts to; its text begins with a code. */
-static enum picket_status fail_reply(const struct pk_resource *r, const char *text)
-{
-    static const struct {
-        const char *code;
-        enum picket_status status;
-    } codes[] = {
-        {"STALE ", PICKET_STALE},         {"UNCLAIMED ", PICKET_UNCLAIMED},
-        {"NOAUTH ", PICKET_DENIED},       {"WRONGPASS ", PICKET_DENIED},
-        {"NOPERM ", PICKET_DENIED},       {"ERR invalid password", PICKET_DENIED},
-        {"LOADING ", PICKET_UNREACHABLE}, {"MASTERDOWN ", PICKET_UNREACHABLE},
-        {"BUSY ", PICKET_UNREACHABLE},    {"ERR max number of", PICKET_UNREACHABLE},
-    };
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        if (begins(text, codes[i].code)) {
-            return i < 2 ? pk_fail_plain(codes[i].status)
-                         : pk_fail(codes[i].status, "%s: %s", r->where, text);
-        }
-    }
-    return pk_fail(PICKET_STORE, "%s: %s", r->where, text);
-}
-
-/* hiredis would write without MSG_NOSIGNAL, and a broken connection end the process. */
-static bool send_words(redisContext *context, struct words *w)
-{
-    char *text = NULL;
-    PK_ASSERT(context != NULL);
-    int len = redisFormatCommandArgv(&text, w->count, w->data, w->len);
-    PK_ASSERT(len > 0);
-    ssize_t n = 0;
-    for (int sent = 0; n >= 0 && sent < len; sent += (int)n) {
-        n = send(context->fd, text + sent, (size_t)(len - sent), MSG_NOSIGNAL);
-        n = n < 0 && errno == EINTR ? 0 : n;
-    }
-    redisFreeCommand(text);
-    return n >= 0;
-}
-
-/* Sends and waits. OK: `*out` is the reply, to be freed, and may be an error.
- * UNREACHABLE: none came, `*out` is NULL and the connection is gone. */
-static enum picket_status exchange(struct pk_resource *r, struct words *w,
-                                   redisReply **out)
-{
-    void *reply = NULL;
-    *out = NULL;
-    if (!send_words(r->context, w)) {
-        return fail_away(r, strerror(errno));
-    }
-    if (redisGetReply(r->context, &reply) != REDIS_OK) {
-        return fail_away(r, r->context->errstr);
-    }
-    *out = reply;
-    return PICKET_OK;
-}
-
-/* Makes an error reply a failure, and frees it. */
-static enum picket_status judge(const struct pk_resource *r, enum picket_status s,
-                                redisReply **reply)
-{
-    if (*reply != NULL && (*reply)->type == REDIS_REPLY_ERROR) {
-        s = fail_reply(r, (*reply)->str);
-        freeReplyObject(*reply);
-        *reply = NULL;
-    }
-    return s;
-}
-
-/* ---- connections ---- */
-
-static enum picket_status greet(struct pk_resource *r)
-{
-    redisReply *reply = NULL;
-    struct words auth = {.count = 0};
-    struct words number = {.count = 0};
-    const struct pk_url *u = &r->url;
-    enum picket_status s = PICKET_OK;
-    add(&auth, pk_text("AUTH"));
-    if (u->user[0] != '\0') {
-        add(&auth, pk_text(u->user));
-    }
-    add(&auth, pk_text(u->password));
-    add(&number, pk_text("SELECT"));
-    add(&number, pk_text(u->path));
-    if (u->password[0] != '\0') {
-        s = judge(r, exchange(r, &auth, &reply), &reply);
-        freeReplyObject(reply);
-    }
-    if (s == PICKET_OK && u->path[0] != '\0') {
-        s = judge(r, exchange(r, &number, &reply), &reply);
-        freeReplyObject(reply);
-    }
-    return s;
-}
-
-static enum picket_status reach(struct pk_resource *r)
-{
-    const struct timeval patience = {.tv_sec = CONNECT_S};
-    const struct timeval answer = {.tv_sec = ANSWER_S};
-    const struct pk_place *at = &r->place;
-    const char *socket = pk_url_option(&r->url, "socket");
-    if (r->context != NULL) {
-        return PICKET_OK;
-    }
-    r->context =
-        socket[0] != '\0'
-            ? redisConnectUnixWithTimeout(socket, patience)
-            : redisConnectWithTimeout(at->host[0] != '\0' ? at->host : "127.0.0.1",
-                                      at->port != 0 ? at->port : PORT, patience);
-    PK_ASSERT(r->context != NULL);
-    if (r->context->err != 0 || redisSetTimeout(r->context, answer) != REDIS_OK) {
-        return fail_away(r, r->context->errstr);
-    }
-    (void)fcntl(r->context->fd, F_SETFD, FD_CLOEXEC);
-    enum picket_status s = greet(r);
-    if (s != PICKET_OK) {
-        leave(r);
-    }
-    return s;
-}
+/* ---- opening ---- */
 
 static bool is_number(const char *text)
 {
@@ -201,7 +37,7 @@ static bool is_number(const char *text)
 
 static void close_redis(struct pk_resource *r)
 {
-    leave(r);
+    pk_redis_free(&r->link);
     pk_url_free(&r->url);
     pk_door_resize(r, 0);
 }
@@ -209,17 +45,20 @@ static void close_redis(struct pk_resource *r)
 static enum picket_status open_redis(const char *url, struct pk_resource **out)
 {
     struct pk_resource *r = pk_door_resize(NULL, sizeof *r);
-    *r = (struct pk_resource){.context = NULL};
-    enum picket_status s = pk_url_read(url, "socket", FORM, &r->url);
+    *r = (struct pk_resource){.link.script = pk_fence_lua};
+    struct pk_redis_link *l = &r->link;
+    pk_redis_init(l);
+    enum picket_status s = pk_url_read(url, "socket prefix", FORM, &r->url);
     if (s == PICKET_OK) {
-        s = pk_url_place(&r->url, FORM, &r->place);
+        s = pk_url_place(&r->url, FORM, &l->place);
     }
     if (s == PICKET_OK) {
-        pk_url_show(&r->url, "redis", r->where, sizeof r->where);
+        l->url = &r->url;
+        pk_url_show(&r->url, "redis", l->where, sizeof l->where);
         s = is_number(r->url.path)
-                ? reach(r)
+                ? pk_redis_reach(l, pk_clock_ms() + CONNECT_MS)
                 : pk_fail(PICKET_BADARG, "%s: Redis numbers its databases; it is " FORM,
-                          r->where);
+                          l->where);
     }
     if (s != PICKET_OK) {
         close_redis(r);
@@ -231,50 +70,19 @@ static enum picket_status open_redis(const char *url, struct pk_resource **out)
 
 /* ---- commands and the script ---- */
 
-/* exchange(), over a new connection if there is none or the one there was turns out to be
- * broken. `once`: what may have been done and can't be repeated is UNKNOWN then. */
-static enum picket_status insist(struct pk_resource *r, struct words *w, bool once,
-                                 redisReply **out)
+/* What can be repeated without harm was as good as not done; the rest is UNKNOWN. */
+static enum picket_status soften(const struct pk_resource *r, enum picket_status s,
+                                 bool once)
 {
-    bool fresh = r->context == NULL;
-    enum picket_status s = reach(r);
-    *out = NULL;
-    if (s != PICKET_OK) {
-        return s;
-    }
-    s = exchange(r, w, out);
-    if (s != PICKET_OK && once) {
-        return pk_fail(PICKET_UNKNOWN, "the connection to %s broke before the answer",
-                       r->where);
-    }
-    if (s != PICKET_OK && !fresh) {
-        s = reach(r);
-        s = s == PICKET_OK ? exchange(r, w, out) : s;
-    }
-    return s;
+    return s == PICKET_UNKNOWN && !once ? pk_fail(PICKET_UNREACHABLE, "%s", r->link.why)
+                                        : s;
 }
 
-static enum picket_status command(struct pk_resource *r, struct words *w, bool once,
-                                  redisReply **out)
+static enum picket_status command(struct pk_resource *r, const struct pk_redis_words *w,
+                                  bool once, redisReply **out)
 {
-    enum picket_status s = insist(r, w, once, out);
-    return judge(r, s, out);
-}
-
-static enum picket_status load(struct pk_resource *r)
-{
-    redisReply *reply;
-    struct words w = {.count = 0};
-    add(&w, pk_text("SCRIPT"));
-    add(&w, pk_text("LOAD"));
-    add(&w, pk_text(pk_fence_lua));
-    enum picket_status s = command(r, &w, false, &reply);
-    if (reply != NULL) {
-        (void)snprintf(r->digest, sizeof r->digest, "%s",
-                       reply->str != NULL ? reply->str : "");
-        freeReplyObject(reply);
-    }
-    return s;
+    uint64_t until_ms = pk_clock_ms() + ANSWER_MS;
+    return soften(r, pk_redis_command(&r->link, w, once, until_ms, out), once);
 }
 
 static void print_key(const char *name, char out[KEY_MAX])
@@ -288,40 +96,28 @@ struct call {
     const struct pk_bytes *value; /* NULL: none; with one it must not be repeated */
 };
 
-/* By its digest; a server that has forgotten the script since, because it was restarted,
- * gets it whole. */
 static enum picket_status run_script(struct pk_resource *r, const struct call *c,
                                      redisReply **out)
 {
-    struct words w = {.count = 0};
+    struct pk_redis_words w;
     char key[KEY_MAX];
-    char token[24];
-    print_key(c->name, key);
-    (void)snprintf(token, sizeof token, "%" PRIu64, c->token);
-    enum picket_status s = r->digest[0] == '\0' ? load(r) : PICKET_OK;
+    bool once = c->value != NULL;
+    *out = NULL;
+    uint64_t until_ms = pk_clock_ms() + ANSWER_MS;
+    enum picket_status s = pk_redis_reach(&r->link, until_ms);
     if (s != PICKET_OK) {
         return s;
     }
-    add(&w, pk_text("EVALSHA"));
-    add(&w, pk_text(r->digest));
-    add(&w, pk_text("1"));
-    add(&w, pk_text(key));
-    add(&w, pk_text(c->verb));
-    add(&w, pk_text(token));
-    if (c->value != NULL) {
-        add(&w, *c->value);
+    print_key(c->name, key);
+    pk_redis_call(&r->link, &w);
+    pk_redis_add_text(&w, "1");
+    pk_redis_add_text(&w, key);
+    pk_redis_add_text(&w, c->verb);
+    pk_redis_add_number(&w, c->token);
+    if (once) {
+        pk_redis_add(&w, *c->value);
     }
-    s = insist(r, &w, c->value != NULL, out);
-    if (*out != NULL && (*out)->type == REDIS_REPLY_ERROR &&
-        begins((*out)->str, "NOSCRIPT")) {
-        freeReplyObject(*out);
-        w.data[0] = "EVAL";
-        w.len[0] = strlen(w.data[0]);
-        w.data[1] = pk_fence_lua;
-        w.len[1] = strlen(pk_fence_lua);
-        s = insist(r, &w, c->value != NULL, out);
-    }
-    return s;
+    return soften(r, pk_redis_run(&r->link, &w, once, until_ms, out), once);
 }
 
 /* The fence in "STALE ...: token=7", of an error that the script made. */
@@ -345,7 +141,15 @@ static enum picket_status ask_script(struct pk_resource *r, const struct call *c
     *fence = refused        ? fence_in(text)
              : text != NULL ? (uint64_t)strtoull(text, NULL, 10)
                             : 0;
-    return judge(r, s, out);
+    if (refused) {
+        s = strncmp(text, "STALE ", 6) == 0 ? pk_fail_plain(PICKET_STALE)
+            : strncmp(text, "UNCLAIMED ", 10) == 0
+                ? pk_fail_plain(PICKET_UNCLAIMED)
+                : pk_redis_refused(r->link.where, text);
+        freeReplyObject(*out);
+        *out = NULL;
+    }
+    return s;
 }
 
 /* ---- the verbs ---- */
@@ -382,12 +186,12 @@ static enum picket_status read_fields(struct pk_resource *r, const char *name,
                                       const char *const *fields, redisReply **out)
 {
     char key[KEY_MAX];
-    struct words w = {.count = 0};
+    struct pk_redis_words w = {.count = 0};
     print_key(name, key);
-    add(&w, pk_text("HMGET"));
-    add(&w, pk_text(key));
+    pk_redis_add_text(&w, "HMGET");
+    pk_redis_add_text(&w, key);
     for (; *fields != NULL; fields++) {
-        add(&w, pk_text(*fields));
+        pk_redis_add_text(&w, *fields);
     }
     return command(r, &w, false, out);
 }
@@ -431,12 +235,12 @@ static enum picket_status write_field(struct pk_resource *r, const char *name,
 {
     char key[KEY_MAX];
     redisReply *reply = NULL;
-    struct words w = {.count = 0};
+    struct pk_redis_words w = {.count = 0};
     print_key(name, key);
-    add(&w, pk_text("HSET"));
-    add(&w, pk_text(key));
-    add(&w, pk_text(field));
-    add(&w, value);
+    pk_redis_add_text(&w, "HSET");
+    pk_redis_add_text(&w, key);
+    pk_redis_add_text(&w, field);
+    pk_redis_add(&w, value);
     enum picket_status s = command(r, &w, once, &reply);
     freeReplyObject(reply);
     return s;
@@ -488,8 +292,8 @@ static enum picket_status sql(const struct picket_fence_table *t, char **out)
 
 static enum picket_status run(struct pk_resource *r, const char *text)
 {
-    (void)text; /* it is the script that load() loads */
-    return load(r);
+    (void)text; /* it is the script that each connection loads */
+    return pk_redis_reach(&r->link, pk_clock_ms() + CONNECT_MS);
 }
 
 const struct pk_resource_kind pk_resource_redis = {.scheme = "redis",

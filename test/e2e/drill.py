@@ -134,18 +134,20 @@ def plain_redis(t):
 
 
 @test
-def drill__redis_locks_have_no_token_and_it_shows(t):
-    done = t.picket("drill", *FAST, "--on", "redis://" + plain_redis(t))
-    equal(done.returncode, 1)
-    contains(done.stdout, "no token to give")
-    contains(done.stdout, "CORRUPTED")
+def drill__with_a_lock_in_redis(t):
+    done = t.picket("drill", *FAST, "--on", "redis://" + plain_redis(t), "-o", "json")
+    equal(done.returncode, 0)
+    one = json.loads(done.stdout)["rounds"][0]
+    check(0 < one["first_token"] < one["second_token"], "tokens don't grow")
+    contains("\n".join(events(done)), "SAFE")
 
 
 @test
-def drill__nor_has_redlock(t):
+def drill__redlock_has_no_token_and_it_shows(t):
     places = [plain_redis(t) for _ in range(5)]
     done = t.picket("drill", *FAST, "--on", "redlock://" + ",".join(places))
     equal(done.returncode, 1)
+    contains(done.stdout, "no token to give")
     contains(done.stdout, "CORRUPTED")
     contains(done.stdout, "gives no token")
     equal([n for n in os.listdir(t.dir) if n.startswith("picket-drill")], [])
