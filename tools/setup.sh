@@ -18,7 +18,7 @@ case ${1:-} in
 build) wanted=$build ;;
 test)
     wanted="$build $clang python3 shellcheck redis-server redis-tools python3-redis
-        iproute2 iptables nodejs npm strace sqlite3 postgresql mariadb-server
+        iproute2 iptables nodejs npm strace sqlite3 postgresql pgbouncer mariadb-server
         nginx-light etcd-server zookeeper default-jre-headless python3-kazoo
         libcurator-recipes-java default-jdk-headless"
     ;;

@@ -21,6 +21,7 @@ struct pk_store; /* the driver's own */
 
 struct pk_driver {
     const char *scheme; /* of its URLs, without the colon */
+    const char *alias;  /* another name of the scheme; NULL: none */
     const char *form;   /* of its URLs, for people: "local:DIR" */
     struct picket_guarantees guarantees;
     /* Those of the store at `rest`, where that makes a difference; else NULL. */
@@ -75,6 +76,7 @@ extern const struct pk_driver pk_redlock_driver;
 extern const struct pk_driver pk_etcd_driver; /* PICKET_WITH_ETCD */
 extern const struct pk_driver pk_consul_driver; /* PICKET_WITH_CONSUL */
 extern const struct pk_driver pk_zk_driver; /* PICKET_WITH_ZOOKEEPER */
+extern const struct pk_driver pk_postgres_driver; /* PICKET_WITH_POSTGRES */
 
 /* Those that are built in, from 0 on; NULL after the last. */
 const struct pk_driver *pk_driver_at(size_t i);

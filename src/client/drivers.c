@@ -19,17 +19,28 @@ const struct pk_driver *pk_driver_at(size_t i)
 #ifdef PICKET_WITH_CONSUL
         &pk_consul_driver,
 #endif
+#ifdef PICKET_WITH_POSTGRES
+        &pk_postgres_driver,
+#endif
     };
     return i < sizeof drivers / sizeof drivers[0] ? drivers[i] : NULL;
+}
+
+/* What stands behind `scheme` and its colon; NULL: the URL is of another. */
+static const char *behind(const char *url, const char *scheme)
+{
+    size_t len = scheme != NULL ? strlen(scheme) : 0;
+    return len > 0 && strncmp(url, scheme, len) == 0 && url[len] == ':' ? url + len + 1
+                                                                        : NULL;
 }
 
 const struct pk_driver *pk_driver_of(const char *url, const char **rest)
 {
     const struct pk_driver *d;
     for (size_t i = 0; (d = pk_driver_at(i)) != NULL; i++) {
-        size_t len = strlen(d->scheme);
-        if (strncmp(url, d->scheme, len) == 0 && url[len] == ':') {
-            *rest = url + len + 1;
+        *rest = behind(url, d->scheme);
+        *rest = *rest != NULL ? *rest : behind(url, d->alias);
+        if (*rest != NULL) {
             return d;
         }
     }

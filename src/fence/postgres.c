@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* PostgreSQL: postgres://..., whatever libpq understands. We wait for the socket
- * ourselves, since libpq alone would wait for a silent server for ever. */
-#include <libpq-fe.h>
-#include <poll.h>
+/* PostgreSQL: postgres://..., whatever libpq understands. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/error.h"
+#include "client/libpq.h"
 #include "core/door.h"
 #include "fence/sql.h"
 #include "fence/sqltext.h"
@@ -53,24 +51,16 @@ static enum pk_sql_end end_of(const char *state)
     return PK_SQL_FAILED;
 }
 
-/* The state in the words of a connection that failed: "FATAL:  28P01: ...", as libpq
- * tells it in no other way. Empty: the server has said nothing. */
 static enum pk_sql_end end_of_words(const char *words)
 {
-    const char *fatal = strstr(words, ":  ");
-    bool coded = fatal != NULL && strlen(fatal) > 9 && strncmp(fatal + 8, ": ", 2) == 0;
-    return coded ? end_of(fatal + 3) : PK_SQL_AWAY;
+    const char *state = pk_libpq_state(words);
+    return state != NULL ? end_of(state) : PK_SQL_AWAY;
 }
 
 static enum pk_sql_end fail_connection(struct pk_resource *r, PGconn *conn,
                                        enum pk_sql_end end)
 {
-    const char *words = PQerrorMessage(conn);
-    const char *said = strstr(words, ":  ");
-    return pk_sql_why(r, end,
-                      said != NULL       ? said + 3
-                      : words[0] != '\0' ? words
-                                         : "no answer in time");
+    return pk_sql_why(r, end, pk_libpq_said(PQerrorMessage(conn)));
 }
 
 static enum pk_sql_end fail_result(struct pk_resource *r, const PGresult *result)
@@ -83,54 +73,13 @@ static enum pk_sql_end fail_result(struct pk_resource *r, const PGresult *result
     return pk_sql_why(r, end_of(state), text != NULL ? text : state);
 }
 
-/* ---- waiting, never longer than until `end_ms` ---- */
-
-static bool wait_for(PGconn *conn, short events, uint64_t end_ms)
-{
-    uint64_t now = pk_clock_ms();
-    struct pollfd p = {.fd = PQsocket(conn), .events = events};
-    return p.fd >= 0 && now < end_ms && poll(&p, 1, (int)(end_ms - now)) > 0;
-}
-
-static bool connected(PGconn *conn)
-{
-    uint64_t end_ms = pk_clock_ms() + PK_SQL_CONNECT_MS;
-    PostgresPollingStatusType next = PGRES_POLLING_WRITING;
-    while (next == PGRES_POLLING_WRITING || next == PGRES_POLLING_READING) {
-        if (!wait_for(conn, next == PGRES_POLLING_READING ? POLLIN : POLLOUT, end_ms)) {
-            return false;
-        }
-        next = PQconnectPoll(conn);
-    }
-    return next == PGRES_POLLING_OK;
-}
-
-/* The last result of what was sent; NULL: none came. */
-static PGresult *receive(PGconn *conn)
-{
-    uint64_t end_ms = pk_clock_ms() + PK_SQL_ANSWER_MS;
-    PGresult *last = NULL;
-    for (;;) {
-        while (PQisBusy(conn) != 0) {
-            if (!wait_for(conn, POLLIN, end_ms) || PQconsumeInput(conn) == 0) {
-                PQclear(last);
-                return NULL;
-            }
-        }
-        PGresult *next = PQgetResult(conn);
-        if (next == NULL) {
-            return last;
-        }
-        bool failed = last != NULL && PQresultStatus(last) == PGRES_FATAL_ERROR;
-        PQclear(failed ? next : last);
-        last = failed ? last : next;
-    }
-}
+/* ---- asking ---- */
 
 /* Ends what was sent: DONE with its result, to be cleared by the caller; else NULL. */
 static enum pk_sql_end finish(struct pk_resource *r, int sent, PGresult **out)
 {
-    PGresult *result = sent != 0 ? receive(r->db) : NULL;
+    PGresult *result =
+        sent != 0 ? pk_libpq_receive(r->db, pk_clock_ms() + PK_SQL_ANSWER_MS) : NULL;
     *out = NULL;
     if (result == NULL) {
         return fail_connection(r, r->db, PK_SQL_AWAY);
@@ -178,7 +127,8 @@ static enum pk_sql_end open_database(struct pk_resource *r)
     PGconn *conn = PQconnectStartParams(keys, values, 1);
     PK_ASSERT(conn != NULL);
     (void)PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
-    if (PQstatus(conn) == CONNECTION_BAD || !connected(conn)) {
+    if (PQstatus(conn) == CONNECTION_BAD ||
+        !pk_libpq_connect(conn, pk_clock_ms() + PK_SQL_CONNECT_MS)) {
         enum pk_sql_end end = end_of_words(PQerrorMessage(conn));
         (void)fail_connection(r, conn, end);
         PQfinish(conn);
@@ -263,41 +213,12 @@ static const struct pk_sql_base base = {
     .script = script,
 };
 
-/* ---- the URL, for people ---- */
-
-static const char *option(const PQconninfoOption *options, const char *key)
-{
-    for (; options->keyword != NULL; options++) {
-        if (strcmp(options->keyword, key) == 0) {
-            return options->val != NULL ? options->val : "";
-        }
-    }
-    return "";
-}
-
-static bool print_where(const char *url, char *out, size_t size)
-{
-    PQconninfoOption *options = PQconninfoParse(url, NULL);
-    if (options == NULL) {
-        return false;
-    }
-    const char *user = option(options, "user");
-    const char *host = option(options, "host");
-    const char *port = option(options, "port");
-    int n =
-        snprintf(out, size, "postgres://%s%s%s%s%s/%s", user, *user != '\0' ? "@" : "",
-                 host, *port != '\0' ? ":" : "", port, option(options, "dbname"));
-    long number = strtol(port, NULL, 10);
-    bool fine = n > 0 && (size_t)n < size &&
-                (port[0] == '\0' || (number > 0 && number <= UINT16_MAX));
-    PQconninfoFree(options);
-    return fine;
-}
+/* ---- opening ---- */
 
 static enum picket_status open_postgres(const char *url, struct pk_resource **out)
 {
     char where[PK_SQL_TEXT_MAX];
-    if (!print_where(url, where, sizeof where)) {
+    if (!pk_libpq_show(url, where, sizeof where)) {
         /* libpq's own words would quote the URL, and the password in it. */
         return pk_fail(PICKET_BADARG, "that is not a URL of PostgreSQL; it is "
                                       "postgres://USER@HOST:PORT/DATABASE");

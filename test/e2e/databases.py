@@ -169,6 +169,7 @@ class Postgres(Server):
     affected_form = "WITH done AS ({} RETURNING 1) SELECT count(*) FROM done"
     serial = "BIGSERIAL PRIMARY KEY"
     end_idle = "SET idle_in_transaction_session_timeout = '1s'"
+    listen = "127.0.0.1"
 
     def __init__(self, t, sync=False):
         super().__init__(t)
@@ -190,6 +191,11 @@ class Postgres(Server):
         """As a crash does, but with its children: those outlive a SIGKILL of it."""
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait()
+
+    @property
+    def as_user(self):
+        """For Popen: not as root."""
+        return self._options
 
     def url_of(self, user, password, database="postgres"):
         return f"postgres://{user}:{password}@127.0.0.1:{self.port}/{database}"
@@ -216,7 +222,7 @@ class Postgres(Server):
             self._own(self.data)
         self.launch([self._program, "-D", self.data, "-p", str(self.port), "-k", "",
                      "-c", f"fsync={'on' if self._sync else 'off'}",
-                     "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=60",
+                     "-c", f"listen_addresses={self.listen}", "-c", "max_connections=60",
                      "-c", "deadlock_timeout=50ms"],
                     self._answers, **self._options)
 
