@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "conform.h"
@@ -594,6 +595,7 @@ TEST(fork__leaves_the_lock_with_the_parent)
     struct picket_lock *l = take(p, name_of("db"));
     pid_t child = fork();
     if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         bool refused = picket_release(l) == PICKET_FORKED &&
                        picket_state(l) == PICKET_GONE && picket_lease(p) == 0 &&
                        picket_left_ms(l) == 0;
