@@ -73,9 +73,9 @@ extern const struct pk_driver pk_local_driver;
 extern const struct pk_driver pk_remote_driver;
 extern const struct pk_driver pk_redis_driver; /* PICKET_WITH_REDIS, as the next */
 extern const struct pk_driver pk_redlock_driver;
-extern const struct pk_driver pk_etcd_driver; /* PICKET_WITH_ETCD */
-extern const struct pk_driver pk_consul_driver; /* PICKET_WITH_CONSUL */
-extern const struct pk_driver pk_zk_driver; /* PICKET_WITH_ZOOKEEPER */
+extern const struct pk_driver pk_etcd_driver;     /* PICKET_WITH_ETCD */
+extern const struct pk_driver pk_consul_driver;   /* PICKET_WITH_CONSUL */
+extern const struct pk_driver pk_zk_driver;       /* PICKET_WITH_ZOOKEEPER */
 extern const struct pk_driver pk_postgres_driver; /* PICKET_WITH_POSTGRES */
 
 /* Those that are built in, from 0 on; NULL after the last. */

@@ -6,9 +6,9 @@
 const struct pk_driver *pk_driver_at(size_t i)
 {
     static const struct pk_driver *const drivers[] = {
-        &pk_local_driver, &pk_remote_driver,
+        &pk_local_driver,    &pk_remote_driver,
 #ifdef PICKET_WITH_REDIS
-        &pk_redis_driver, &pk_redlock_driver,
+        &pk_redis_driver,    &pk_redlock_driver,
 #endif
 #ifdef PICKET_WITH_ZOOKEEPER
         &pk_zk_driver,
