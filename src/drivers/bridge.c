@@ -155,7 +155,7 @@ enum picket_status pk_stake_stand(struct pk_store *b, struct pk_stake *k, bool w
                                   uint64_t until_ms)
 {
     pthread_mutex_lock(&b->mutex);
-    k->stirred = false; /* what changes from now on calls for another look */
+    k->stirred = k->doubted = false; /* what changes from now on is another look's */
     pthread_mutex_unlock(&b->mutex);
     uint64_t sent = pk_clock_ms();
     k->again_ms = UINT64_MAX;
@@ -163,12 +163,17 @@ enum picket_status pk_stake_stand(struct pk_store *b, struct pk_stake *k, bool w
     k->asked = k->asked || s == PICKET_OK || s == PICKET_UNKNOWN;
     pthread_mutex_lock(&b->mutex);
     if (s == PICKET_OK) {
+        bool granted = k->state == PK_CLAIM_HELD && k->standing != PK_CLAIM_HELD;
         k->failures = 0;
         k->standing = k->state;
-        k->hold_until_ms = k->max_hold_ms != 0 ? sent + k->max_hold_ms : 0;
+        if (granted && k->max_hold_ms != 0) {
+            k->hold_until_ms = sent + k->max_hold_ms;
+        }
         k->due_ms = due_ms(k);
     } else if (k->standing == PK_CLAIM_WAITING) {
         k->due_ms = earlier(again_ms(k), k->wait_until_ms);
+    } else if (k->standing == PK_CLAIM_HELD) {
+        k->due_ms = earlier(again_ms(k), due_ms(k)); /* whether it does, is not known */
     }
     pthread_mutex_unlock(&b->mutex);
     return s;
@@ -241,7 +246,7 @@ void pk_bridge_ended(struct pk_store *b, uint64_t lease, uint64_t request,
         k->gone = true;
         k->due_ms = 0;
     } else if (k != NULL) {
-        k->stirred = true; /* standing again will tell */
+        k->stirred = k->doubted = true; /* standing again will tell */
     }
     pthread_mutex_unlock(&b->mutex);
     pk_bridge_wake(b);
@@ -330,8 +335,9 @@ bool pk_bridge_sleep(struct pk_store *b, int fd, uint64_t until_ms)
 /* True if something has to be done about it at that time. */
 static bool is_due(const struct pk_stake *k, uint64_t now_ms)
 {
-    bool stirred = k->stirred && k->standing == PK_CLAIM_WAITING && !k->leaving;
-    return stirred || k->due_ms <= now_ms;
+    bool stirred = (k->standing == PK_CLAIM_WAITING && k->stirred) ||
+                   (k->standing == PK_CLAIM_HELD && k->doubted);
+    return (stirred && !k->leaving) || k->due_ms <= now_ms;
 }
 
 static uint64_t next_due(struct pk_store *b)
@@ -361,15 +367,27 @@ static void stand_again(struct pk_store *b, struct pk_stake *k, uint64_t until_m
 {
     uint64_t sent = pk_clock_ms();
     uint64_t lease = k->lease;
+    bool held = k->standing == PK_CLAIM_HELD; /* and somebody said it were gone */
     enum picket_status s = pk_stake_stand(b, k, true, until_ms);
     if (s == PICKET_LOST) {
         pk_bridge_lease_ended(b, lease, PK_END_EXPIRED);
-    } else if (s == PICKET_OK && k->standing == PK_CLAIM_HELD) {
+    } else if (s == PICKET_OK && k->standing == PK_CLAIM_HELD && !held) {
         tell(b, k, PK_EV_GRANTED, PK_END_NONE, sent);
+    } else if (s == PICKET_OK && k->standing != PK_CLAIM_HELD && held) {
+        tell(b, k, PK_EV_ENDED, PK_END_FORGOTTEN, sent);
+        pk_stake_drop(b, k);
     } else if (s == PICKET_OK && k->standing == PK_CLAIM_NONE) {
         tell(b, k, PK_EV_LEFT, PK_END_FORGOTTEN, sent);
         pk_stake_drop(b, k);
     }
+}
+
+/* The limit of its wait, or of its hold, is reached. */
+static bool is_over(const struct pk_stake *k, uint64_t now_ms)
+{
+    return k->standing == PK_CLAIM_HELD
+               ? k->hold_until_ms != 0 && k->hold_until_ms <= now_ms
+               : k->wait_until_ms <= now_ms;
 }
 
 /* Does what is due about one stake. False: nothing is. */
@@ -390,7 +408,7 @@ static bool do_one(struct pk_store *b, uint64_t until_ms)
     } else if (k != NULL && k->leaving) {
         enum picket_status unimportant = pk_stake_leave(b, k, until_ms);
         (void)unimportant; /* as above */
-    } else if (k != NULL && (k->standing == PK_CLAIM_HELD || k->wait_until_ms <= now)) {
+    } else if (k != NULL && is_over(k, now)) {
         see_off(b, k, until_ms);
     } else if (k != NULL) {
         stand_again(b, k, until_ms);

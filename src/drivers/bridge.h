@@ -59,6 +59,7 @@ struct pk_stake {
     uint64_t hold_until_ms; /* 0: it does not hold, or without a limit */
     uint32_t failures;      /* to ask about it, in a row */
     bool stirred;           /* something has changed since it was asked about */
+    bool doubted;           /* it was said to be gone before it was known to hold */
     bool asked;             /* an attempt to stand may have reached the store */
     bool leaving;           /* it has to go; the store may not know yet */
     bool gone;              /* the store has said so itself */

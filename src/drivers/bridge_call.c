@@ -8,6 +8,8 @@
 #include "drivers/card.h"
 #include "host/clock.h"
 
+enum { ANSWER_LEAST_MS = 250, ANSWER_MOST_MS = 3000 };
+
 /* ---- answers ---- */
 
 /* Appends the reply, if what the store said is a word of the machine; all else is a
@@ -283,6 +285,18 @@ static enum picket_status run(struct pk_store *b, const struct pk_command *c,
     }
 }
 
+/* One question that gets no answer must not keep the lease from being renewed: whoever
+ * asked asks again. */
+static uint64_t answer_by(const struct pk_store *b, const struct pk_command *c,
+                          uint64_t until_ms)
+{
+    bool at_stake = b->stakes != NULL && c->verb != PK_LEASE_RENEW;
+    uint64_t part = b->ttl_ms / 3;
+    part = part < ANSWER_LEAST_MS ? ANSWER_LEAST_MS : part;
+    uint64_t by = pk_clock_ms() + (part < ANSWER_MOST_MS ? part : ANSWER_MOST_MS);
+    return at_stake && by < until_ms ? by : until_ms;
+}
+
 enum picket_status pk_bridge_call(struct pk_store *b, struct pk_command *c,
                                   uint64_t until_ms, struct pk_effects *out)
 {
@@ -297,7 +311,7 @@ enum picket_status pk_bridge_call(struct pk_store *b, struct pk_command *c,
     }
     enum picket_status s = check(b, c);
     if (s == PICKET_OK) {
-        s = run(b, c, until_ms, out);
+        s = run(b, c, answer_by(b, c, until_ms), out);
     }
     pk_bridge_hush(b);
     return s;

@@ -240,6 +240,9 @@ enum picket_status pk_zk_begin(struct pk_zk *z, uint64_t wish, uint64_t timeout_
     int error = errno;
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     if (handle != NULL) {
+        /* Else it looks names up in every round of its loop; a fork in the middle of that
+         * leaves the child with the resolver's lock taken. */
+        (void)zoo_set_servers_resolution_delay(handle, -1);
         find_pipe(s, &before);
     }
     (void)pk_door_resize(before.list, 0);

@@ -29,7 +29,8 @@ struct board {
     struct place places[PLACES];
     size_t count;
     uint64_t orders;
-    uint64_t ended; /* a lease that is over */
+    uint64_t ended;       /* a lease that is over */
+    uint64_t ended_claim; /* a request that somebody has ended */
 };
 
 /* What becomes of the next questions. */
@@ -40,6 +41,7 @@ struct visit {
     struct pk_store *bridge;
     enum fate fate;
     bool stir; /* while it is asked where it stands */
+    bool end;  /* while it is asked: somebody ends it */
     unsigned stands, leaves, awaits, forgotten;
     bool closed;
 };
@@ -136,6 +138,10 @@ static inline enum picket_status board_stand(void *own, struct pk_stake *k, bool
         return PICKET_UNREACHABLE;
     }
     struct place *p = place_of(v->board, k->lease, k->request);
+    if (v->board->ended_claim == k->request) {
+        k->state = PK_CLAIM_NONE;
+        return PICKET_OK;
+    }
     p = p != NULL ? p : put_on(v->board, k);
     bool first = first_of(v->board, p);
     k->token = first ? p->order : 0;
@@ -146,6 +152,12 @@ static inline enum picket_status board_stand(void *own, struct pk_stake *k, bool
     if (v->stir) {
         v->stir = false;
         pk_bridge_stir(v->bridge, k->lease, k->request);
+    }
+    if (v->end) {
+        v->end = false;
+        take_off(v->board, p);
+        v->board->ended_claim = k->request;
+        pk_bridge_ended(v->bridge, k->lease, k->request, PK_END_BROKEN, "", "");
     }
     return asked(v, PICKET_OK);
 }

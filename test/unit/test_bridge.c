@@ -341,6 +341,19 @@ TEST(bridge__tells_of_a_hold_that_was_ended)
     depart(g, 1);
 }
 
+/* The store was quicker than its own answer. */
+TEST(bridge__tells_of_an_end_that_came_before_the_grant)
+{
+    struct guest g[1];
+    arrive_all(g, 1);
+    g[0].visit.end = true;
+    CHECK(reply_of(&g[0], acquire(&g[0], "a", 0)) == PK_OK);
+    const struct pk_effect *e = news(&g[0]);
+    CHECK(e->kind == PK_EV_ENDED && e->request == 1);
+    CHECK_U64(board.count, 0);
+    depart(g, 1);
+}
+
 TEST(bridge__tells_of_the_end_of_the_lease)
 {
     struct guest g[2];
