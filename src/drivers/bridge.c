@@ -21,6 +21,9 @@ enum {
     PATIENCE_MS = 2000,
     AGAIN_LEAST_MS = 50, /* until a question that failed is asked again */
     AGAIN_MOST_MS = 2000,
+    /* How long it is remembered that something left after all: longer than its owner asks
+     * for it again. */
+    REMEMBER_MS = 60000,
 };
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -183,6 +186,10 @@ enum picket_status pk_stake_leave(struct pk_store *b, struct pk_stake *k,
                                   uint64_t until_ms)
 {
     bool again = k->leaving;
+    if (k->left) {
+        pk_stake_drop(b, k);
+        return PICKET_OK;
+    }
     pthread_mutex_lock(&b->mutex);
     k->leaving = true;
     pthread_mutex_unlock(&b->mutex);
@@ -363,6 +370,17 @@ static void see_off(struct pk_store *b, struct pk_stake *k, uint64_t until_ms)
     (void)pk_door_resize(name, 0);
 }
 
+/* Its owner was told that it is not known whether it went, and may be asking still. */
+static void leave_later(struct pk_store *b, struct pk_stake *k, uint64_t until_ms)
+{
+    enum picket_status s = b->ops->leave(b->own, k, until_ms);
+    bool over = s == PICKET_OK || s == PICKET_NOTHELD || s == PICKET_LOST;
+    pthread_mutex_lock(&b->mutex);
+    k->left = over;
+    k->due_ms = over ? pk_clock_ms() + REMEMBER_MS : again_ms(k);
+    pthread_mutex_unlock(&b->mutex);
+}
+
 static void stand_again(struct pk_store *b, struct pk_stake *k, uint64_t until_ms)
 {
     uint64_t sent = pk_clock_ms();
@@ -403,11 +421,10 @@ static bool do_one(struct pk_store *b, uint64_t until_ms)
         k = k->next;
     }
     pthread_mutex_unlock(&b->mutex);
-    if (k != NULL && k->gone) {
+    if (k != NULL && (k->gone || k->left)) {
         pk_stake_drop(b, k);
     } else if (k != NULL && k->leaving) {
-        enum picket_status unimportant = pk_stake_leave(b, k, until_ms);
-        (void)unimportant; /* as above */
+        leave_later(b, k, until_ms);
     } else if (k != NULL && is_over(k, now)) {
         see_off(b, k, until_ms);
     } else if (k != NULL) {

@@ -62,6 +62,7 @@ struct pk_stake {
     bool doubted;           /* it was said to be gone before it was known to hold */
     bool asked;             /* an attempt to stand may have reached the store */
     bool leaving;           /* it has to go; the store may not know yet */
+    bool left;              /* it went later than its owner was told; should they ask */
     bool gone;              /* the store has said so itself */
 };
 

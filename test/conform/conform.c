@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "host/filelock.h"
+
 /* The unit tests' harness, behind a main() of our own that takes the URL. */
 int tap_main(int argc, char **argv);
 #define main tap_main
@@ -247,6 +249,19 @@ void fire(struct worker *w)
         (void)kill(w->pid, SIGKILL);
         (void)waitpid(w->pid, NULL, 0);
         forget(w);
+    }
+}
+
+void freeze(const struct worker *w)
+{
+    int status;
+    CHECK(kill(w->pid, SIGSTOP) == 0);
+    CHECK(waitpid(w->pid, &status, WUNTRACED) == w->pid && WIFSTOPPED(status));
+    while (pk_filelock_held_by(w->pid)) {
+        CHECK(kill(w->pid, SIGCONT) == 0);
+        (void)usleep(1000);
+        CHECK(kill(w->pid, SIGSTOP) == 0);
+        CHECK(waitpid(w->pid, &status, WUNTRACED) == w->pid && WIFSTOPPED(status));
     }
 }
 

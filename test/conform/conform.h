@@ -109,6 +109,9 @@ _Noreturn void die(const char *file, int line, const char *what);
 struct worker *hire(void (*job)(int in, int out, void *arg), void *arg);
 /* Kills it as hard as can be, and sees it dead. */
 void fire(struct worker *w);
+/* Stops it (SIGSTOP), but not within its turn at the embedded store: that would keep
+ * everybody out. */
+void freeze(const struct worker *w);
 /* Sees it end by itself, and returns its status. */
 int dismiss(struct worker *w);
 void tell(const struct worker *w, char byte);

@@ -86,7 +86,7 @@ TEST(expiry__is_known_to_a_holder_that_was_stopped)
     CHECK(hear(w) == 'h');
     struct picket *p = open_client(LONG_TTL_MS);
     struct picket_lock *l = enqueue(p, name, NULL), *m;
-    CHECK(kill(w->pid, SIGSTOP) == 0);
+    freeze(w);
     await_grant(l);
     CHECK(now_ms() >= h->safe_until_ms);
     tell(w, '?');
@@ -267,7 +267,7 @@ TEST(loss__of_a_stopped_client_is_of_all_it_has)
     struct picket_lock *in_the_way = take(p, t->wanted);
     tell(w, 'g');
     CHECK(hear(w) == 'h');
-    CHECK(kill(w->pid, SIGSTOP) == 0);
+    freeze(w);
     await_grant(enqueue(p, t->held[0], NULL));
     await_grant(enqueue(p, t->held[1], NULL));
     CHECK_U64(waiters_of(p, t->wanted), 0);

@@ -233,6 +233,25 @@ TEST(bridge__repeats_a_release_without_crying_loss)
     depart(g, 1);
 }
 
+/* The keeper's thread may be quicker than whoever asks again. */
+TEST(bridge__remembers_a_release_that_it_finished_by_itself)
+{
+    struct guest g[1];
+    arrive_all(g, 1);
+    CHECK(reply_of(&g[0], acquire(&g[0], "a", 0)) == PK_OK);
+    uint64_t token = g[0].answer.list[0].token;
+    g[0].visit.fate = NOT_ASKED;
+    CHECK(ask(&g[0], release(&g[0], "a", token)) == PICKET_UNREACHABLE);
+    g[0].visit.fate = ANSWERED;
+    for (int i = 0; i < 1000 && board.count > 0; i++) {
+        pk_bridge_wait(g[0].store, soon(), false);
+    }
+    CHECK_U64(board.count, 0);
+    CHECK(reply_of(&g[0], release(&g[0], "a", token)) == PK_OK);
+    CHECK(reply_of(&g[0], release(&g[0], "a", token)) == PK_NOTHELD);
+    depart(g, 1);
+}
+
 /* P9: nobody holds what nobody wants any more, even if the store was away when it was
  * said. */
 TEST(bridge__takes_back_later_what_it_could_not_at_once)
