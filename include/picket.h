@@ -123,7 +123,13 @@ struct picket_options {
  *   picket://HOST[:PORT],HOST[:PORT],...   a cluster of servers; any of its nodes will
  *               do, all of them are better; the port is 7420 if none is given. Nobody is
  *               asked yet: that the servers can't be reached is told by the first call
- *               that needs them, after trying for its time. */
+ *               that needs them, after trying for its time.
+ *   redis://[:PASSWORD@]HOST[:PORT][/NUMBER][?prefix=P]   and other people's stores, as
+ *   redlock://HOST[:PORT],...[?prefix=P]                  far as they are built in:
+ *   etcd://[USER:PASSWORD@]HOST[:PORT],...[/PREFIX]       docs/drivers.md says what each
+ *   zk://[USER:PASSWORD@]HOST[:PORT],...[/ROOT]           one promises, and so does
+ *   consul://[:TOKEN@]HOST[:PORT][/PREFIX]                picket_guarantees(). What it
+ *   postgres://...[?lock=advisory]                        does not is UNSUPPORTED. */
 PICKET_CHECKED enum picket_status
 picket_open(const char *url, const struct picket_options *o, struct picket **out);
 /* Closes the lease, so that all its locks are released at once, and frees the client with

@@ -43,7 +43,7 @@ _picket() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local verb=${COMP_WORDS[1]}
     local verbs='run once acquire extend release elect ls show why watch break fence'
-    verbs+=' gate drill serve dev cluster version'
+    verbs+=' gate drill doctor serve dev cluster version'
     local changes='status add promote remove transfer backup restore limits configure'
     local fences='claim check put get show metrics shadow enforce file install'
     COMPREPLY=()
@@ -68,7 +68,7 @@ _picket() {
             _picket_offer "$(_picket_options "$verb")" "$word"
         else
             case $verb in
-            version | extend | serve | dev | drill | gate) ;;
+            version | extend | serve | dev | drill | doctor | gate) ;;
             fence) [[ $before == file ]] && _picket_files "$word" ;;
             cluster)
                 [[ $before == backup || $before == restore ]] && _picket_files "$word"

@@ -15,8 +15,8 @@ enum { ROWS_MAX = 40, LONG_BASE = 256 };
 
 const struct pk_option pk_options_common[] = {
     {PK_OPTION_TEXT, 0, "on", "URL",
-     "the store: local: or local:DIR for this machine\n(default: $PICKET_URL, else "
-     "local:)",
+     "the store: local:DIR, picket://, redis://, redlock://,\netcd://, zk://, "
+     "consul://, postgres:// (default:\n$PICKET_URL, else local:)",
      offsetof(struct pk_common, url), 0, 0},
     {PK_OPTION_FLAG, 'q', "quiet", NULL, "say nothing but errors",
      offsetof(struct pk_common, quiet), 0, 0},
