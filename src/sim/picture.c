@@ -8,6 +8,7 @@ enum {
     RIGHT = 16,
     TOP = 10,
     LANE = 46,
+    NODE_LANE = 20,
     AXIS = 26,
     HOLD_Y = 6, /* within a lane */
     BELIEF_Y = 21,
@@ -34,6 +35,7 @@ static const char style[] =
     ".belief{fill:none;stroke:var(--believe);stroke-width:1.5;stroke-dasharray:4 3}"
     ".trust{stroke:var(--hold);stroke-width:2}"
     ".pause{fill:url(#hatch)}.hatch{stroke:var(--ink);stroke-opacity:.35}"
+    ".mark{stroke:var(--bad);stroke-width:1.5}"
     ".cut{stroke:var(--bad);stroke-width:2;stroke-dasharray:2 4}"
     ".write{stroke:var(--data);stroke-width:1.4}.refused{stroke:var(--faint)}"
     ".stale{stroke:var(--bad);stroke-width:2.2}"
@@ -42,35 +44,54 @@ static const char style[] =
     ".violation{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:1 2}"
     "</style>";
 
-uint32_t pk_picture_height(uint32_t clients)
-{
-    return TOP + (clients + 2) * LANE + AXIS;
-}
-
 /* ---- places ---- */
 
-static uint64_t clamp(const struct pk_picture *p, uint64_t at_us)
+/* Where the last lane ends. */
+static uint32_t bottom_of(const struct pk_picture *p)
 {
-    return at_us < p->from_us ? p->from_us : at_us > p->to_us ? p->to_us : at_us;
+    return TOP + (p->clients + 2) * LANE + p->nodes * NODE_LANE;
 }
 
-static uint32_t x_of(const struct pk_picture *p, uint64_t at_us)
+uint32_t pk_picture_height(const struct pk_picture *p)
+{
+    return bottom_of(p) + AXIS;
+}
+
+static uint32_t place_of(const struct pk_picture *p, uint64_t at_us)
 {
     uint64_t span = p->to_us > p->from_us ? p->to_us - p->from_us : 1;
     uint64_t room = p->width - LEFT - RIGHT;
-    return LEFT + (uint32_t)((clamp(p, at_us) - p->from_us) * room / span);
+    uint64_t at = at_us < p->from_us ? p->from_us : at_us > p->to_us ? p->to_us : at_us;
+    return LEFT + (uint32_t)((at - p->from_us) * room / span);
 }
 
-static uint32_t lane_of(const struct pk_picture *p, uint32_t who)
+/* The same of what happens: what is not known yet, like the end of a hold, is not drawn. */
+static uint32_t x_of(const struct pk_picture *p, uint64_t at_us)
 {
-    return who == PK_WHO_RESOURCE ? p->clients + 1
-           : who < PK_CLIENTS_MAX ? who
-                                  : p->clients;
+    bool known = p->seen_us == 0 || at_us <= p->seen_us;
+    return place_of(p, known ? at_us : p->seen_us);
+}
+
+static bool has_lane(const struct pk_picture *p, uint32_t node)
+{
+    return node >= PK_WHO_NODE && node < PK_WHO_NODE + p->nodes;
 }
 
 static uint32_t y_of(const struct pk_picture *p, uint32_t who)
 {
-    return TOP + lane_of(p, who) * LANE;
+    uint32_t service = TOP + p->clients * LANE;
+    if (who < PK_CLIENTS_MAX) {
+        return TOP + who * LANE;
+    }
+    if (who == PK_WHO_RESOURCE) {
+        return service + LANE + p->nodes * NODE_LANE;
+    }
+    return has_lane(p, who) ? service + LANE + (who - PK_WHO_NODE) * NODE_LANE : service;
+}
+
+static uint32_t height_of(const struct pk_picture *p, uint32_t who)
+{
+    return has_lane(p, who) ? NODE_LANE : LANE;
 }
 
 static bool in_sight(const struct pk_picture *p, uint64_t from_us, uint64_t to_us)
@@ -163,7 +184,7 @@ static void draw_axis(struct drawing *d)
                                      2000000,  5000000,   10000000,  20000000,
                                      60000000, 300000000, 3600000000};
     const struct pk_picture *p = d->p;
-    uint32_t bottom = TOP + (p->clients + 2) * LANE;
+    uint32_t bottom = bottom_of(p);
     size_t i = 0;
     while (i + 1 < sizeof steps / sizeof steps[0] &&
            (p->to_us - p->from_us) / steps[i] > p->width / 70) {
@@ -171,8 +192,8 @@ static void draw_axis(struct drawing *d)
     }
     for (uint64_t at = (p->from_us + steps[i] - 1) / steps[i] * steps[i]; at <= p->to_us;
          at += steps[i]) {
-        line(d, "rule", x_of(p, at), TOP, x_of(p, at), bottom);
-        begin_text(d, "faint", x_of(p, at) - 4, bottom + 16);
+        line(d, "rule", place_of(p, at), TOP, place_of(p, at), bottom);
+        begin_text(d, "faint", place_of(p, at) - 4, bottom + 16);
         pk_prose_seconds(d->out, (int64_t)at);
         pk_prose_add(d->out, " s");
         end_text(d);
@@ -181,14 +202,16 @@ static void draw_axis(struct drawing *d)
 
 static void draw_lane_name(struct drawing *d, uint32_t who)
 {
-    begin_text(d, "ink", 8, y_of(d->p, who) + 26);
+    uint32_t bottom = y_of(d->p, who) + height_of(d->p, who);
+    begin_text(d, has_lane(d->p, who) ? "faint" : "ink", 8,
+               (y_of(d->p, who) + bottom) / 2 + 4);
     if (who < d->p->clients && d->p->names != NULL) {
         escaped(d->out, d->p->names[who]);
     } else {
         pk_prose_who(d->out, who);
     }
     end_text(d);
-    line(d, "rule", 0, y_of(d->p, who) + LANE, d->p->width, y_of(d->p, who) + LANE);
+    line(d, "rule", 0, bottom, d->p->width, bottom);
 }
 
 /* When what record `i` began ends: the time of the next record of these kinds about the
@@ -251,7 +274,29 @@ static void draw_trust(struct drawing *d, uint32_t i)
 static void draw_pause(struct drawing *d, uint32_t i)
 {
     const struct pk_record *r = &d->p->trace[i];
-    bar(d, "pause", (struct box){r->at_us, r->arg, y_of(d->p, r->who) + 2, LANE - 4, i});
+    uint32_t height = height_of(d->p, r->who) - 4;
+    bar(d, "pause", (struct box){r->at_us, r->arg, y_of(d->p, r->who) + 2, height, i});
+}
+
+/* A word in the lane of whom something befell. */
+static void draw_mark(struct drawing *d, uint32_t i)
+{
+    const struct pk_record *r = &d->p->trace[i];
+    if (!in_sight(d->p, r->at_us, r->at_us)) {
+        return;
+    }
+    uint32_t x = x_of(d->p, r->at_us);
+    uint32_t y = y_of(d->p, r->who);
+    line(d, "mark", x, y + 2, x, y + height_of(d->p, r->who) - 2);
+    begin_text(d, "badink", x + 4, y + height_of(d->p, r->who) - 6);
+    if (r->kind == PK_REC_JUMPED) {
+        pk_prose_add(d->out, (int64_t)r->arg < 0 ? "clock " : "clock +");
+        pk_prose_seconds(d->out, (int64_t)r->arg);
+        pk_prose_add(d->out, " s");
+    } else {
+        pk_prose_add(d->out, r->kind == PK_REC_CRASHED ? "crash" : "new leader");
+    }
+    end_text(d);
 }
 
 static void draw_cut(struct drawing *d, uint32_t i)
@@ -333,7 +378,7 @@ static void draw_fence(struct drawing *d)
         if (!end && p->trace[i].kind != PK_REC_RAISED) {
             continue;
         }
-        uint32_t next = end ? p->width - RIGHT : x_of(p, p->trace[i].at_us);
+        uint32_t next = x_of(p, end ? p->to_us : p->trace[i].at_us);
         line(d, "fence", x, y, next, y);
         uint32_t up = end ? y : floor - (uint32_t)(p->trace[i].token * 22 / highest);
         line(d, "fence", next, y, next, up);
@@ -375,6 +420,11 @@ static void draw_record(struct drawing *d, uint32_t i)
     case PK_REC_WROTE:
         draw_write(d, i);
         break;
+    case PK_REC_JUMPED:
+    case PK_REC_CRASHED:
+    case PK_REC_FAILOVER:
+        draw_mark(d, i);
+        break;
     default:
         break;
     }
@@ -383,7 +433,7 @@ static void draw_record(struct drawing *d, uint32_t i)
 static void draw_hits(struct drawing *d)
 {
     const struct pk_picture *p = d->p;
-    uint32_t bottom = TOP + (p->clients + 2) * LANE;
+    uint32_t bottom = bottom_of(p);
     for (uint32_t i = 0; i < p->n_hits; i++) {
         uint32_t x = x_of(p, p->hits[i].at_us);
         if (in_sight(p, p->hits[i].at_us, p->hits[i].at_us)) {
@@ -395,7 +445,7 @@ static void draw_hits(struct drawing *d)
 void pk_picture_draw(const struct pk_picture *p, struct pk_prose *out)
 {
     struct drawing d = {p, out};
-    uint32_t height = pk_picture_height(p->clients);
+    uint32_t height = pk_picture_height(p);
     pk_prose_add(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\"");
     attribute(&d, "width", p->width);
     attribute(&d, "height", height);
@@ -422,6 +472,9 @@ void pk_picture_draw(const struct pk_picture *p, struct pk_prose *out)
         draw_lane_name(&d, i);
     }
     draw_lane_name(&d, PK_WHO_SERVICE);
+    for (uint32_t i = 0; i < p->nodes; i++) {
+        draw_lane_name(&d, PK_WHO_NODE + i);
+    }
     draw_lane_name(&d, PK_WHO_RESOURCE);
     draw_fence(&d);
     for (uint32_t i = 0; i < p->count; i++) {

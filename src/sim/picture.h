@@ -16,8 +16,10 @@ struct pk_picture {
     const struct pk_record *trace;
     uint32_t count;
     uint32_t clients;
+    uint32_t nodes;           /* that get a lane each: Redlock's; 0: none */
     const char *const *names; /* of the clients; NULL: A, B, C... */
     uint64_t from_us, to_us;
+    uint64_t seen_us; /* nothing is known of what comes after it; 0: all is */
     uint32_t width;
     const struct pk_hit *hits; /* to be marked */
     uint32_t n_hits;
@@ -27,6 +29,6 @@ struct pk_picture {
 
 void pk_picture_draw(const struct pk_picture *p, struct pk_prose *out);
 /* How high it is. */
-uint32_t pk_picture_height(uint32_t clients);
+uint32_t pk_picture_height(const struct pk_picture *p);
 
 #endif
