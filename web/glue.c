@@ -3,9 +3,9 @@
  * The simulator's world for a page: what JavaScript can call. No imports at all: whatever
  * needs a clock, a file or a printf would show up as one, and a test would fail.
  *
- * There are a few *sides*, each with a script and the worlds that it gives: one as of now,
- * and one as far as it is known (the timeline shows what comes after now, too). Going back
- * in time is running again from the beginning: it takes less than a frame.
+ * There are a few *sides*, each with a script and the worlds that it gives: one as of
+ * now, and one as far as it is known (the timeline shows what comes after now, too).
+ * Going back in time is running again from the beginning: it takes less than a frame.
  *
  * Text goes in by room(), and comes out by text() and text_len(). Times are microseconds
  * in doubles, which are exact for 285 years.
@@ -441,6 +441,7 @@ EXPORT(view) void view(uint32_t side)
     number("fence", v.fence);
     number("accepted", v.accepted);
     number("rejected", v.rejected);
+    number("highest", s->now.checker.highest);
     number("hits", s->now.checker.n_hits);
     pk_prose_key(&out, "clients");
     pk_prose_add(&out, "[");
@@ -580,8 +581,8 @@ EXPORT(shrink) uint32_t shrink(uint32_t side, uint32_t mask)
     return pk_script_shrink(&sides[side].script, mask, RUNS_MAX);
 }
 
-/* What all of a random world comes to, script, trace, verdict and picture: the same number
- * as natively, or the page would show something else than the product. */
+/* What all of a random world comes to, script, trace, verdict and picture: the same
+ * number as natively, or the page would show something else than the product. */
 EXPORT(parity) uint64_t parity(uint32_t flavour, uint32_t fence, double seed)
 {
     struct pk_world_config c = pk_world_defaults();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Models of etcd and ZooKeeper, which are alike from here: a client has a session (etcd: a
- * lease), its claim is a key that ends with the session, and the oldest key holds. A key's
- * token is the revision (zxid) of its creation. They differ in when a session's end is
+ * Models of etcd and ZooKeeper, which are alike from here: a client has a session (etcd:
+ * a lease), its claim is a key that ends with the session, and the oldest key holds. A
+ * key's token is the revision (zxid) of its creation. They differ in when its end is
  * noticed: etcd looks twice a second, ZooKeeper rounds up to its tick; under a new leader
  * both count every session anew.
  */

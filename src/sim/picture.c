@@ -65,7 +65,7 @@ static uint32_t place_of(const struct pk_picture *p, uint64_t at_us)
     return LEFT + (uint32_t)((at - p->from_us) * room / span);
 }
 
-/* The same of what happens: what is not known yet, like the end of a hold, is not drawn. */
+/* The same of what happens: what is not known yet, like a hold's end, is not drawn. */
 static uint32_t x_of(const struct pk_picture *p, uint64_t at_us)
 {
     bool known = p->seen_us == 0 || at_us <= p->seen_us;
@@ -453,7 +453,10 @@ void pk_picture_draw(const struct pk_picture *p, struct pk_prose *out)
     pk_prose_number(out, p->width);
     pk_prose_add(out, " ");
     pk_prose_number(out, height);
-    pk_prose_add(out, "\"><title>");
+    pk_prose_add(out, "\"");
+    attribute(&d, "data-left", LEFT);
+    attribute(&d, "data-right", RIGHT);
+    pk_prose_add(out, "><title>");
     escaped(out, p->title);
     pk_prose_add(out, "</title>");
     if (p->styled) {
