@@ -5,7 +5,7 @@
 
 enum {
     LEFT = 76,
-    RIGHT = 16,
+    RIGHT = 20,
     TOP = 10,
     LANE = 46,
     NODE_LANE = 20,
@@ -29,6 +29,7 @@ static const char style[] =
     "@media(prefers-color-scheme:dark){svg{--ink:#e8eaed;--paper:#14181d;--faint:#7d8691;"
     "--hold:#19b88a;--wait:#f0b429;--believe:#ff8a3d;--bad:#e07ab8;--data:#56b4e9}}"
     ".paper{fill:var(--paper)}.ink{fill:var(--ink)}.faint{fill:var(--faint)}"
+    ".tick{fill:var(--faint);text-anchor:middle}.owner{fill:var(--hold);fill-opacity:.22}"
     ".rule{stroke:var(--faint);stroke-opacity:.35}"
     ".hold{fill:var(--hold)}.onhold{fill:#fff;font-weight:600}"
     ".wait{fill:var(--wait);fill-opacity:.55}"
@@ -193,7 +194,7 @@ static void draw_axis(struct drawing *d)
     for (uint64_t at = (p->from_us + steps[i] - 1) / steps[i] * steps[i]; at <= p->to_us;
          at += steps[i]) {
         line(d, "rule", place_of(p, at), TOP, place_of(p, at), bottom);
-        begin_text(d, "faint", place_of(p, at) - 4, bottom + 16);
+        begin_text(d, "tick", place_of(p, at), bottom + 16);
         pk_prose_seconds(d->out, (int64_t)at);
         pk_prose_add(d->out, " s");
         end_text(d);
@@ -228,6 +229,24 @@ static uint64_t end_of(const struct pk_picture *p, uint32_t i, uint32_t kind,
     return p->to_us;
 }
 
+/* The same hold in the service's lane: whose, and with which token. */
+static void draw_owner(struct drawing *d, uint32_t i, uint64_t end_us)
+{
+    const struct pk_picture *p = d->p;
+    const struct pk_record *r = &p->trace[i];
+    uint32_t y = y_of(p, PK_WHO_SERVICE) + 13;
+    bar(d, "owner", (struct box){r->at_us, end_us, y, 20, i});
+    if (in_sight(p, r->at_us, r->at_us) && x_of(p, end_us) > x_of(p, r->at_us) + 16) {
+        begin_text(d, "ink", x_of(p, r->at_us) + 4, y + 14);
+        pk_prose_who(d->out, r->who);
+        if (r->token != 0 && x_of(p, end_us) > x_of(p, r->at_us) + 36) {
+            pk_prose_add(d->out, " ");
+            pk_prose_number(d->out, r->token);
+        }
+        end_text(d);
+    }
+}
+
 static void draw_hold(struct drawing *d, uint32_t i)
 {
     const struct pk_picture *p = d->p;
@@ -241,15 +260,7 @@ static void draw_hold(struct drawing *d, uint32_t i)
         pk_prose_number(d->out, r->token);
         end_text(d);
     }
-    if (in_sight(p, r->at_us, r->at_us)) {
-        begin_text(d, "ink", x_of(p, r->at_us), y_of(p, PK_WHO_SERVICE) + 26);
-        pk_prose_who(d->out, r->who);
-        if (r->token != 0) {
-            pk_prose_add(d->out, ":");
-            pk_prose_number(d->out, r->token);
-        }
-        end_text(d);
-    }
+    draw_owner(d, i, end);
 }
 
 /* How long the client trusts its lease from here: until it trusts it for longer, loses

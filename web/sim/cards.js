@@ -40,7 +40,7 @@ function showState(element, client, i, side) {
     h("b", {}, `${s.sign} ${[s.word, ...s.extras].join(", ")}`),
     ...(token ? [h("div", { className: "token" }, token)] : []),
     h("small", {}, leaseLine(client) || "\u00a0"),
-    ...(client.ready ? [h("small", {}, `has read ${client.value}`)] : []));
+    ...(client.ready ? [h("small", {}, `knows the counter as ${client.value}`)] : []));
 }
 
 // Why a button would do nothing, or null.
@@ -135,9 +135,8 @@ function buildService() {
       "restart empty"),
     text: h("small", {}),
   };
-  card.state = h("div", { className: "state" }, card.text);
-  card.box = h("article", { className: "card", "aria-label": "The service" },
-    h("h3", {}, "The service"), card.state,
+  card.box = h("article", { className: "card service", "aria-label": "The service" },
+    h("h3", {}, "The service"), card.text,
     h("div", { className: "row" }, card.failover, card.pause),
     h("div", { className: "row" }, card.node, card.jump, card.crash));
   return card;
@@ -152,7 +151,7 @@ function showService() {
   c.node.parentNode.hidden = !nodes;
   c.box.hidden = !nodes && !whole;
   say(c.text, run.sides.map((side) => [side.label, side.view.paused ? "‖ stands still"
-    : "runs", plural(side.view.waiting, "waits", "wait")].filter(Boolean).join(", "))
+    : "runs", side.view.waiting ? `${plural(side.view.waiting, "client")} waiting` : ""].filter(Boolean).join(", "))
     .join(" · "));
 }
 

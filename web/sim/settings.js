@@ -131,12 +131,9 @@ function showSentence(f) {
 }
 
 function showPlay() {
-  const ended = !run.open && run.now >= run.seen;
-  let label = "▶ Start the clock";
-  if (run.playing) label = "❚❚ Pause the clock";
-  else if (ended && !run.recorded) label = "▶ Go on from here";
-  else if (run.now > 0) label = "▶ Start the clock";
-  say($("play"), label);
+  const ended = !run.open && !run.recorded && run.now >= facts().until;
+  say($("play"), run.playing ? "❚❚ Pause the clock"
+    : ended ? "▶ Go on from here" : "▶ Start the clock");
 }
 
 function showSettings() {

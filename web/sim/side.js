@@ -2,7 +2,7 @@
 // What is shown of each world: numbers, verdict, timeline.
 
 const SVG = "http://www.w3.org/2000/svg";
-const LEAST_WIDTH = 620;
+const LEAST_WIDTH = 560;
 const REDRAW_MS = 60;
 const NUMBERS = [
   ["holder", "holder"], ["token", "token"], ["left", "lease left"], ["clock", "clock"],
@@ -40,7 +40,7 @@ function buildVerdict() {
   return v;
 }
 
-function buildTimeline(i) {
+function buildTimeline() {
   const t = { drawn: "", at: 0 };
   t.scroll = h("div", { className: "scroll" });
   t.scrub = h("input", { type: "range", className: "scrub", min: 0, max: 1000, step: 1,
@@ -48,7 +48,7 @@ function buildTimeline(i) {
   t.zoom = h("select", { onchange: refresh },
     ...[["0", "all of it"], ["60", "60 s"], ["20", "20 s"], ["8", "8 s"], ["3", "3 s"]]
       .map(([value, label]) => h("option", { value }, label)));
-  t.foot = h("div", { className: "foot" }, ...(i === 0 ? legend() : []),
+  t.foot = h("div", { className: "foot" }, "Drag in the picture to go through time.",
     h("label", { className: "field" }, "Show ", t.zoom));
   t.box = h("div", { className: "timeline" }, t.scroll, t.scrub, t.foot);
   dragging(t);
@@ -74,12 +74,12 @@ function legend() {
     ["trust", "its lease by its clock", line], ["wait", "waits", rect],
     ["pause", "stands still", rect], ["cut", "link cut", line],
     ["fence", "fence", line]].map(([kind, label, draw]) =>
-    h("span", { className: "legend legend-row" }, draw(kind), label));
+    h("span", {}, draw(kind), label));
 }
 
-function buildSide(i) {
+function buildSide() {
   const side = { title: h("h2", {}), numbers: buildNumbers(), verdict: buildVerdict(),
-    timeline: buildTimeline(i) };
+    timeline: buildTimeline() };
   side.box = h("section", { className: "side" }, side.title, side.numbers.list,
     side.verdict.box, side.timeline.box);
   return side;
@@ -103,6 +103,11 @@ function showNumbers(cells, side) {
 
 function gravest(hits) {
   return [...hits].sort((a, b) => GRAVITY.indexOf(a.check) - GRAVITY.indexOf(b.check))[0];
+}
+
+// Without the number of the promise, which says something in the documents only.
+function inWords(hit) {
+  return hit.text.replace(/ \(P\d+\)$/, "");
 }
 
 function capital(text) {
@@ -138,7 +143,7 @@ function showVerdict(v, side) {
     return;
   }
   const worst = gravest(hits);
-  say(v.head, `Violation: ${worst.text}`);
+  say(v.head, `Violation: ${inWords(worst)}`);
   say(v.text, worst.why);
   const key = `${run.generation} ${hits.length}`;
   if (v.listed !== key) {
@@ -146,7 +151,7 @@ function showVerdict(v, side) {
     v.list.replaceChildren(...hits.map((hit) => h("li", {},
       h("button", { "aria-label": `Go to ${seconds(hit.at, 3)}`,
         onclick: () => { pause(); goTo(hit.at); } }, seconds(hit.at, 3)),
-      h("b", {}, capital(hit.text)), ` – ${hit.why}`)));
+      h("b", {}, `${capital(inWords(hit))}.`), ` ${hit.why}`)));
   }
 }
 
@@ -239,8 +244,9 @@ function dragging(t) {
 
 function showSides() {
   const box = $("sides");
+  if (!$("legend").firstChild) $("legend").append(...legend());
   while (shown.length < run.sides.length) {
-    shown.push(buildSide(shown.length));
+    shown.push(buildSide());
     box.append(shown[shown.length - 1].box);
   }
   while (shown.length > run.sides.length) shown.pop().box.remove();

@@ -51,6 +51,7 @@ function tellStep(step) {
   run.seen = at * SECOND; // what comes is not told yet
   goTo(at * SECOND);
   $("story").hidden = false;
+  $("main").classList.add("telling");
   say($("story-count"), `The scenario to run first · ${step + 1} of ${STORY.length}`);
   say($("story-title"), title);
   say($("story-text"), text);
@@ -62,6 +63,7 @@ function leaveStory() {
   if (story.step < 0) return;
   story.step = -1;
   $("story").hidden = true;
+  $("main").classList.remove("telling");
   run.seen = Math.max(run.seen, run.open ? 0 : facts().until);
   refresh();
 }
