@@ -32,7 +32,8 @@ def main():
         f.write('#include "server/page.h"\n')
         f.write(array("plain", page) + array("packed", gzip.compress(page, 9, mtime=0)))
         f.write(f"const struct pk_page {symbol} = {{plain, sizeof plain, packed,\n"
-                f'sizeof packed, "\\"{tag}\\"",\n"{policy}; frame-ancestors \'none\'"}};\n')
+                f'sizeof packed, "\\"{tag}\\"",\n'
+                f"\"{policy}; frame-ancestors 'none'\"}};\n")
 
 
 main()

@@ -150,9 +150,13 @@ function showService() {
   c.failover.parentNode.hidden = !whole;
   c.node.parentNode.hidden = !nodes;
   c.box.hidden = !nodes && !whole;
-  say(c.text, run.sides.map((side) => [side.label, side.view.paused ? "‖ stands still"
-    : "runs", side.view.waiting ? `${plural(side.view.waiting, "client")} waiting` : ""].filter(Boolean).join(", "))
-    .join(" · "));
+  say(c.text, run.sides.map(serviceWords).join(" · "));
+}
+
+function serviceWords({ label, view }) {
+  return [label, view.paused ? "‖ stands still" : "runs",
+    view.waiting ? `${plural(view.waiting, "client")} waiting` : ""]
+    .filter(Boolean).join(", ");
 }
 
 function showCards() {

@@ -17,7 +17,8 @@ const SIGNS = { note: "✎", refusal: "⊘", held: "●", bad: "✕" };
 
 function line(at, kind, text) {
   return h("li", { className: kind }, h("time", {}, (at / SECOND).toFixed(3)),
-    h("span", { "aria-hidden": "true" }, SIGNS[kind] || ""), h("span", {}, capital(text)));
+    h("span", { "aria-hidden": "true" }, SIGNS[kind] || ""),
+    h("span", {}, capital(text)));
 }
 
 function wanted(kind, weight, text) {

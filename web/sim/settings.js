@@ -141,8 +141,8 @@ function showSettings() {
   const named = scenarios.find((s) => s.title === run.title && run.told === s.about);
   $("scenario").value = named ? named.name : "";
   $("split").value = run.split;
-  say($("about"), run.told || (run.open ? "Your own story: the clock, the clients and the "
-    + "settings are yours." : run.title));
+  say($("about"), run.told || (run.open
+    ? "Your own story: the clock, the clients and the settings are yours." : run.title));
   setSegment("flavour", run.split === "flavour" ? -1 : f.flavour);
   setSegment("fence", run.split === "fence" ? -1 : f.fence);
   const ttl = String(f.ttl / SECOND);

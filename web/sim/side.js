@@ -44,7 +44,8 @@ function buildTimeline() {
   const t = { drawn: "", at: 0 };
   t.scroll = h("div", { className: "scroll" });
   t.scrub = h("input", { type: "range", className: "scrub", min: 0, max: 1000, step: 1,
-    "aria-label": "Time", oninput: () => { pause(); goTo(Number(t.scrub.value) * 1000); } });
+    "aria-label": "Time",
+    oninput: () => { pause(); goTo(Number(t.scrub.value) * 1000); } });
   t.zoom = h("select", { onchange: refresh },
     ...[["0", "all of it"], ["60", "60 s"], ["20", "20 s"], ["8", "8 s"], ["3", "3 s"]]
       .map(([value, label]) => h("option", { value }, label)));
@@ -212,7 +213,8 @@ function addNow(t, svg) {
 }
 
 function placeNow(t) {
-  const x = t.left + Math.max(0, Math.min(1, (run.now - t.from) / (t.to - t.from))) * t.room;
+  const share = (run.now - t.from) / (t.to - t.from);
+  const x = t.left + Math.max(0, Math.min(1, share)) * t.room;
   t.veil.setAttribute("x", x);
   t.veil.setAttribute("width", Math.max(0, t.left + t.room - x + 2));
   for (const key of ["x1", "x2"]) t.line.setAttribute(key, x);
