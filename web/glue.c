@@ -370,6 +370,16 @@ EXPORT(act) bool act(uint32_t side, double at_us, uint32_t who, uint32_t op, dou
     return true;
 }
 
+/* Gives it the title in the room, without line breaks. */
+EXPORT(name_script) void name_script(uint32_t side)
+{
+    struct pk_script *s = &sides[side].script;
+    memset(s->title, 0, sizeof s->title);
+    for (size_t i = 0; i < room_len && i < sizeof s->title - 1; i++) {
+        s->title[i] = (unsigned char)room_data[i] < ' ' ? ' ' : room_data[i];
+    }
+}
+
 /* Forgets all acts after that time; how many they were. */
 EXPORT(drop_after) uint32_t drop_after(uint32_t side, double at_us)
 {

@@ -49,7 +49,7 @@ function takeHits(side) {
 }
 
 function showLog() {
-  const list = $("log");
+  const [list, box] = [$("log"), $("log-box")];
   log.side = Math.min(Number($("log-side").value) || 0, run.sides.length - 1);
   const side = run.sides[log.side];
   const key = [run.generation, log.side, $("log-filter").value, $("log-find").value]
@@ -57,8 +57,8 @@ function showLog() {
   const again = key !== log.key || side.view.records < log.count;
   const notes = run.notes.filter((n) => n.at <= run.now);
   if (!again && side.view.records === log.count && notes.length === log.notes) return;
-  const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-  setAttribute(list, "aria-busy", String(again));
+  const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  setAttribute(box, "aria-busy", String(again));
   takeHits(side);
   const records = run.wasm.askObject("records", log.side, again ? 0 : log.count);
   const entries = [...records, ...(again ? notes : notes.slice(log.notes))]
@@ -68,8 +68,8 @@ function showLog() {
   else list.append(...lines);
   while (list.children.length > LOG_MOST) list.firstChild.remove();
   Object.assign(log, { key, count: side.view.records, notes: notes.length });
-  setAttribute(list, "aria-busy", "false");
-  if (again || atEnd) list.scrollTop = list.scrollHeight;
+  setAttribute(box, "aria-busy", "false");
+  if (again || atEnd) box.scrollTop = box.scrollHeight;
 }
 
 function showLogSides() {

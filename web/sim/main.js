@@ -17,8 +17,7 @@ function setTheme(theme) {
   if (theme === "auto") delete root.dataset.theme;
   else root.dataset.theme = theme;
   say($("theme").querySelector("span"), theme);
-  setAttribute($("theme"), "aria-label",
-    `Colours: ${theme === "auto" ? "automatic" : theme}`);
+  setAttribute($("theme"), "aria-label", `Colours: ${theme}`);
   remember("theme", theme);
 }
 

@@ -193,8 +193,16 @@ function act(who, op, arg = 0) {
   run.open = true;
   x.set(BASE, SETTINGS.until, OPEN_UNTIL);
   run.now = at;
-  run.told = "";
+  rename("");
   rebuild();
+}
+
+// What was told of the script is no longer true of it.
+function rename(title) {
+  run.wasm.say(title);
+  run.wasm.x.name_script(BASE);
+  run.title = title;
+  run.told = "";
 }
 
 function change(setting, value) {

@@ -42,7 +42,7 @@ function buildVerdict() {
 
 function buildTimeline() {
   const t = { drawn: "", at: 0 };
-  t.scroll = h("div", { className: "scroll" });
+  t.scroll = h("div", { className: "scroll", role: "group", "aria-label": "Timeline" });
   t.scrub = h("input", { type: "range", className: "scrub", min: 0, max: 1000, step: 1,
     "aria-label": "Time",
     oninput: () => { pause(); goTo(Number(t.scrub.value) * 1000); } });
@@ -186,6 +186,7 @@ function drawTimeline(t, i) {
     t.to = to;
     addNow(t, svg);
     t.scroll.replaceChildren(svg);
+    t.scroll.tabIndex = t.scroll.scrollWidth > t.scroll.clientWidth ? 0 : -1;
   }
   placeNow(t);
   setAttribute(t.scrub, "max", Math.ceil(t.to / 1000));
