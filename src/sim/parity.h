@@ -7,7 +7,8 @@
 #include "sim/picture.h"
 #include "sim/script.h"
 
-/* Script, trace, verdict, sentences and picture. */
+/* Script, trace, verdict and sentences; of every eighth seed the picture too, which takes
+ * longer than all the rest. */
 uint64_t pk_parity(const struct pk_world_config *c);
 
 #endif

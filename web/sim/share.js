@@ -97,7 +97,8 @@ function fileName(ending) {
 }
 
 function pictureText() {
-  run.wasm.x.picture(0, 0, Math.max(run.seen, SECOND), run.seen, 1000, 1);
+  const end = Math.max(run.open ? run.seen : facts().until, SECOND);
+  run.wasm.x.picture(0, 0, end, end, 1000, 1);
   return run.wasm.text();
 }
 

@@ -160,9 +160,8 @@ function showVerdict(v, side) {
 
 // From..to of what is drawn: all of it, or a part around now that moves in jumps.
 function windowOf(t) {
-  let all = run.seen;
-  if (run.open) all = Math.max(12 * SECOND, Math.ceil((run.seen + SECOND) / 6e6) * 6e6);
-  all = Math.max(all, SECOND);
+  const grown = Math.max(12 * SECOND, Math.ceil((run.seen + SECOND) / 6e6) * 6e6);
+  const all = run.open ? grown : Math.max(facts().until, SECOND);
   const span = Number(t.zoom.value) * SECOND || (run.open ? 60 * SECOND : all);
   if (span >= all) return [0, all];
   const jump = span / 4;
