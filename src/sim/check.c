@@ -287,11 +287,15 @@ void pk_hit_explain(const struct pk_hit *h, struct pk_prose *out)
         {" wrote although the lock had been given to ",
          " meanwhile: it did not know, and nothing stopped it."},
         {" got the lock before ", ", who had been waiting for longer."},
-        {" holds a state that differs from ", "'s after the same commands."},
+        {"two replicas that had run the same commands were in different states.", ""},
     };
     pk_prose_add(out, "At ");
     pk_prose_clock(out, h->at_us);
     pk_prose_add(out, " s ");
+    if (h->check == PK_CHECK_DIGESTS) {
+        pk_prose_add(out, words[h->check].between);
+        return;
+    }
     add_party(out, h->who, h->token);
     pk_prose_add(out, words[h->check].between);
     add_party(out, h->other, h->other_token);

@@ -89,6 +89,9 @@ const char *pk_world_config_wrong(const struct pk_world_config *c)
     if (c->loss > 1000 || c->slow > 1000) {
         return "of 1000 messages at most 1000 are lost or slow";
     }
+    if (c->mistakes >= PK_MISTAKES_END) {
+        return "there is no such mistake";
+    }
     return NULL;
 }
 
@@ -453,14 +456,19 @@ static void fire(struct pk_world *w, const struct pk_event *e)
     }
 }
 
+bool pk_world_full(const struct pk_world *w)
+{
+    return w->n_trace >= PK_TRACE_MAX;
+}
+
 uint64_t pk_world_next(const struct pk_world *w)
 {
-    return w->n_events > 0 ? w->events[0].at_us : UINT64_MAX;
+    return w->n_events > 0 && !pk_world_full(w) ? w->events[0].at_us : UINT64_MAX;
 }
 
 bool pk_world_step(struct pk_world *w)
 {
-    if (w->n_events == 0) {
+    if (w->n_events == 0 || pk_world_full(w)) {
         return false;
     }
     struct pk_event e = pop(w);
