@@ -144,7 +144,7 @@ static void say_verdict(const struct expectation *e, uint32_t mask, struct pk_pr
         say_checks(out, "NOT as expected, which is: ", e->mask);
         pk_prose_add(out, "\n");
     } else if (mask != 0) {
-        pk_prose_add(out, "The script expects nothing for this setting, so this counts "
+        pk_prose_add(out, "The script does not say what to expect here, so this counts "
                           "as a failure.\n");
     }
 }

@@ -5,6 +5,7 @@
 
 #include "core/bytes.h"
 #include "core/door.h"
+#include "core/utf8.h"
 
 enum { AFTERMATH_US = 10000000, UNTIL_MAX_S = 86400 };
 
@@ -334,10 +335,17 @@ static void read_title(struct pk_script *s, struct pk_bytes comment)
     while (comment.len > 0 && (blank(comment.data[0]) || comment.data[0] == '#')) {
         comment = pk_bytes(comment.data + 1, comment.len - 1);
     }
-    if (s->title[0] == '\0' && comment.len > 0) {
-        size_t len = comment.len < PK_TITLE_MAX - 1 ? comment.len : PK_TITLE_MAX - 1;
-        memcpy(s->title, comment.data, len);
+    while (comment.len > 0 && blank(comment.data[comment.len - 1])) {
+        comment.len--;
     }
+    if (s->title[0] != '\0' || !pk_utf8_printable(comment, false)) {
+        return; /* for people who read the file, then */
+    }
+    size_t len = comment.len < PK_TITLE_MAX - 1 ? comment.len : PK_TITLE_MAX - 1;
+    while (!pk_utf8_printable(pk_bytes(comment.data, len), false)) {
+        len--; /* not through the middle of a letter */
+    }
+    memcpy(s->title, comment.data, len);
 }
 
 static bool read_lines(struct reader *r, const char *text, size_t len)
