@@ -342,8 +342,9 @@ static void read_title(struct pk_script *s, struct pk_bytes comment)
         return; /* for people who read the file, then */
     }
     size_t len = comment.len < PK_TITLE_MAX - 1 ? comment.len : PK_TITLE_MAX - 1;
-    while (!pk_utf8_printable(pk_bytes(comment.data, len), false)) {
-        len--; /* not through the middle of a letter */
+    while (!pk_utf8_printable(pk_bytes(comment.data, len), false) ||
+           (len > 0 && blank(comment.data[len - 1]))) {
+        len--; /* not through the middle of a letter, and no blank at the end */
     }
     memcpy(s->title, comment.data, len);
 }
