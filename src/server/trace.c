@@ -56,9 +56,11 @@ static bool drop_unfinished(int fd, uint64_t *size)
     while (whole > 0 && tail[whole - 1] != '\n') {
         whole--;
     }
-    bool fine = whole == n || ftruncate(fd, (off_t)(*size - n + whole)) == 0;
+    if (whole == 0 && n < *size) {
+        return false; /* no line of ours is that long */
+    }
     *size -= n - whole;
-    return fine && whole > 0;
+    return whole == n || ftruncate(fd, (off_t)*size) == 0;
 }
 
 static const char *open_file(struct pk_trace_log *t)

@@ -4,7 +4,7 @@ import json
 import os
 import xml.etree.ElementTree as xml
 
-from cluster import Cluster, Connection
+from cluster import Cluster, Connection, fields
 from tap import check, contains, equal, main, test, wait_until
 
 
@@ -134,9 +134,9 @@ def trace__queues_in_order_and_out_of_order(t):
     with traced(t, 1) as c:
         clients = [c.leader().connect() for _ in range(4)]
         for k in clients:
-            k.lease = k.ask("LEASE", "OPEN", "TTL", 30000)["lease"]
+            k.lease = k.ask("LEASE", "OPEN", 30000)["lease"]
         for k in clients:
-            k.ask("LOCK", "ACQUIRE", "q", "LEASE", k.lease, "REQ", 1, "WAIT", -1)
+            k.ask("LOCK", "ACQUIRE", k.lease, "q", "WAIT", 20000, "REQUEST", 1)
         for k in clients:
             k.ask("LEASE", "CLOSE", k.lease)
         path = c.nodes[0].trace
@@ -182,15 +182,13 @@ def trace__is_bounded_and_goes_on_in_a_new_file(t):
     with traced(t, 1, "--trace-mb", "1") as c:
         path = c.nodes[0].trace
         with Connection(c.nodes[0].port) as k:
-            lease = k.ask("LEASE", "OPEN", "TTL", 60000)
-            lease = dict(zip(lease[::2], lease[1::2]))["lease"]
+            lease = fields(k.ask("LEASE", "OPEN", 60000))["lease"]
             for _ in range(9):
                 for _ in range(10000):
                     k.send("LEASE", "RENEW", lease)
                 for _ in range(10000):
                     k.reply()
         wait_until(lambda: os.path.exists(path + ".old"))
-        k.close()
         work(t, c, "after", 1)
         wait_until(lambda: lines_of(path, "ended"))
     for name in (path, path + ".old"):
