@@ -64,7 +64,7 @@ def without_a_fence_the_late_write_is_a_violation(t):
     contains(text, "Violation: a write undid another one's")
     contains(text, "because it had read before that: the update is lost.")
     equal([number(text, k) for k in ("accepted", "rejected", "counter")],
-          ["3", "0", "2"])
+          ["4", "0", "2"])
 
 
 @test(timeout=120)
@@ -72,7 +72,7 @@ def with_a_fence_it_is_refused(t):
     text = opened(t, "scenario=gc-pause-fenced")
     contains(text, "Nothing is broken so far")
     equal([number(text, k) for k in ("accepted", "rejected", "counter")],
-          ["2", "1", "2"])
+          ["3", "1", "3"])
 
 
 @test(timeout=120)

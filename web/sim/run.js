@@ -17,7 +17,6 @@ const run = {
   wasm: null, module: null, about: null,
   now: 0, seen: 0, open: true, playing: false, speed: 1,
   split: "", sides: [], chosen: 0, generation: 0, notes: [], title: "", told: "",
-  recorded: false,
 };
 
 const listeners = [];
@@ -83,7 +82,6 @@ function load(text, { at = "end", told = "", split = run.split } = {}) {
   if (wrong) return wrong;
   pause();
   const f = facts();
-  run.recorded = false;
   run.title = f.title;
   run.told = told;
   run.notes = [];
@@ -133,7 +131,6 @@ function pause() {
 }
 
 function play() {
-  if (run.recorded && run.now >= run.seen) goTo(0);
   if (!run.open && run.now >= facts().until) openUp();
   run.playing = true;
   let last = performance.now();
@@ -156,7 +153,7 @@ function play() {
 
 // From here on the world goes on beyond its script.
 function openUp() {
-  if (run.open || run.recorded) return;
+  if (run.open) return;
   run.open = true;
   run.wasm.x.set(BASE, SETTINGS.until, OPEN_UNTIL);
   derive();
@@ -181,7 +178,6 @@ function fork(at) {
 // Somebody does something right after now. Whole milliseconds: scripts stay readable, and
 // what has happened until now stays as it was.
 function act(who, op, arg = 0) {
-  if (run.recorded) return;
   const at = (Math.floor(run.now / 1000) + 1) * 1000;
   const { x } = run.wasm;
   fork(at);
@@ -206,7 +202,6 @@ function rename(title) {
 }
 
 function change(setting, value) {
-  if (run.recorded) return;
   const dropped = run.wasm.x.set(BASE, SETTINGS[setting], value);
   if (dropped < 0) return;
   if (dropped > 0) {

@@ -3,6 +3,7 @@
 
 const LINK_VERSION = "1";
 const LINK_DELAY_MS = 250;
+const PICTURE_WIDTH = 1000;
 
 function message(text) {
   const box = $("message");
@@ -75,7 +76,7 @@ let lastLink = "";
 
 // The address follows what is shown, a little later.
 function followLink() {
-  if (run.recorded || run.playing || story.step >= 0) return;
+  if (run.playing || story.step >= 0) return;
   clearTimeout(linkTimer);
   linkTimer = setTimeout(() => {
     lastLink = linkText();
@@ -96,16 +97,10 @@ function fileName(ending) {
   return `${words.slice(0, 6).join("-")}.${ending}`;
 }
 
-function pictureText() {
-  const end = Math.max(run.open ? run.seen : facts().until, SECOND);
-  run.wasm.x.picture(0, 0, end, end, 1000, 1);
-  return run.wasm.text();
-}
-
-function everythingText() {
-  if (run.recorded) return run.wasm.ask("everything", 0);
+// What the command line would write of the same script.
+function exported(name, ...args) {
   run.wasm.read(1, closedScript());
-  const text = run.wasm.ask("everything", 1);
+  const text = run.wasm.ask(name, 1, ...args);
   derive();
   refresh();
   return text;
@@ -126,16 +121,15 @@ async function copyLink() {
 function openText(text, name) {
   message("");
   leaveStory();
-  if (isTrace(text)) {
-    openTrace(text, name);
-    return;
-  }
+  if (isTrace(text)) return openTrace(text, name);
+  if (trace.wasm) closeTrace();
   const wrong = load(text);
   if (wrong) message(`${name}: ${explain(wrong)}.`);
+  return null;
 }
 
 async function openFile(file) {
-  if (file) openText(await file.text(), file.name);
+  if (file) await openText(await file.text(), file.name);
 }
 
 function bindDrop() {
@@ -170,9 +164,10 @@ function showEditor() {
 function bindShare() {
   $("copy").onclick = copyLink;
   $("save-script").onclick = () => save(fileName("sim"), "text/plain", closedScript());
-  $("save-svg").onclick = () => save(fileName("svg"), "image/svg+xml", pictureText());
+  $("save-svg").onclick = () => save(fileName("svg"), "image/svg+xml",
+    exported("whole_picture", PICTURE_WIDTH));
   $("save-json").onclick = () =>
-    save(fileName("json"), "application/json", everythingText());
+    save(fileName("json"), "application/json", exported("everything"));
   $("open").onchange = () => { openFile($("open").files[0]); $("open").value = ""; };
   $("run-script").onclick = runEditor;
   $("editor").ontoggle = showEditor;

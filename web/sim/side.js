@@ -178,7 +178,7 @@ function drawTimeline(t, i) {
   if (key !== t.drawn && !fast) {
     t.drawn = key;
     t.at = performance.now();
-    run.wasm.x.picture(i, from, to, run.seen, width, 0);
+    run.wasm.x.picture(i, from, to, run.seen, width);
     const parsed = new DOMParser().parseFromString(run.wasm.text(), "image/svg+xml");
     const svg = document.importNode(parsed.documentElement, true);
     t.from = from;
