@@ -62,7 +62,8 @@ function showTraceLock() {
   const n = Number($("trace-lock").value);
   const { wasm } = trace;
   if (trace.summary.locks.length === 0) {
-    for (const id of ["trace-hits", "trace-picture", "trace-rows"]) $(id).replaceChildren();
+    ["trace-hits", "trace-picture", "trace-rows"].forEach((id) =>
+      $(id).replaceChildren());
     return;
   }
   const lock = wasm.askObject("trace_lock", n, TRACE_ROWS);
