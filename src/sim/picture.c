@@ -13,6 +13,7 @@ enum {
     BELIEF_Y = 21,
     BAR = 12,
     TRUST_Y = 38,
+    NAME_CHARS = 10, /* of a lane's name */
 };
 
 /* What is being drawn, and what was seen of it so far. */
@@ -171,19 +172,43 @@ static void draw_axis(struct drawing *d)
     }
     for (uint64_t at = (p->from_us + steps[i] - 1) / steps[i] * steps[i]; at <= p->to_us;
          at += steps[i]) {
-        line(d, "rule", x_of(p, at), TOP, x_of(p, at), bottom);
-        begin_text(d, "faint", x_of(p, at) - 4, bottom + 16);
+        uint32_t x = x_of(p, at);
+        bool last = x + AXIS > p->width; /* its text would stand outside */
+        line(d, "rule", x, TOP, x, bottom);
+        begin_text(d, "faint", last ? p->width - AXIS : x - 4, bottom + 16);
         pk_prose_seconds(d->out, (int64_t)at);
         pk_prose_add(d->out, " s");
         end_text(d);
     }
 }
 
+/* As much of a name as there is room for; the whole one for who points at it. */
+static void short_name(struct pk_prose *out, const char *name)
+{
+    char head[4 * NAME_CHARS + 1];
+    size_t n = 0;
+    for (uint32_t chars = 0; name[n] != '\0' && n < sizeof head - 1; n++) {
+        chars += ((unsigned char)name[n] & 0xc0) != 0x80;
+        if (chars > NAME_CHARS) {
+            break;
+        }
+        head[n] = name[n];
+    }
+    head[n] = '\0';
+    if (name[n] != '\0') {
+        pk_prose_add(out, "<title>");
+        escaped(out, name);
+        pk_prose_add(out, "</title>");
+    }
+    escaped(out, head);
+    pk_prose_add(out, name[n] != '\0' ? "\xe2\x80\xa6" : "");
+}
+
 static void draw_lane_name(struct drawing *d, uint32_t who)
 {
     begin_text(d, "ink", 8, y_of(d->p, who) + 26);
     if (who < d->p->clients && d->p->names != NULL) {
-        escaped(d->out, d->p->names[who]);
+        short_name(d->out, d->p->names[who]);
     } else {
         pk_prose_who(d->out, who);
     }
@@ -220,9 +245,11 @@ static void draw_hold(struct drawing *d, uint32_t i)
     }
     if (in_sight(p, r->at_us, r->at_us)) {
         begin_text(d, "ink", x_of(p, r->at_us), y_of(p, PK_WHO_SERVICE) + 26);
-        pk_prose_who(d->out, r->who);
+        if (p->names == NULL) {
+            pk_prose_who(d->out, r->who);
+            pk_prose_add(d->out, r->token != 0 ? ":" : "");
+        }
         if (r->token != 0) {
-            pk_prose_add(d->out, ":");
             pk_prose_number(d->out, r->token);
         }
         end_text(d);
