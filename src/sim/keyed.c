@@ -2,9 +2,9 @@
 /*
  * Models of etcd and ZooKeeper, which are alike from here: a client has a session (etcd:
  * a lease), its claim is a key that ends with the session, and the oldest key holds. A
- * key's token is the revision (zxid) of its creation. They differ in when its end is
- * noticed: etcd looks twice a second, ZooKeeper rounds up to its tick; under a new leader
- * both count every session anew.
+ * key's token is the revision (zxid) of its creation. They differ in when a session's end
+ * is noticed: etcd looks twice a second, ZooKeeper rounds up to its tick; under a new
+ * leader both count every session anew.
  */
 #include <string.h>
 

@@ -14,6 +14,7 @@ enum {
     BELIEF_Y = 21,
     BAR = 12,
     TRUST_Y = 38,
+    NAME_CHARS = 10, /* of a lane's name */
 };
 
 /* What is being drawn, and what was seen of it so far. */
@@ -201,13 +202,35 @@ static void draw_axis(struct drawing *d)
     }
 }
 
+/* As much of a name as there is room for; the whole one for who points at it. */
+static void short_name(struct pk_prose *out, const char *name)
+{
+    char head[4 * NAME_CHARS + 1];
+    size_t n = 0;
+    for (uint32_t chars = 0; name[n] != '\0' && n < sizeof head - 1; n++) {
+        chars += ((unsigned char)name[n] & 0xc0) != 0x80;
+        if (chars > NAME_CHARS) {
+            break;
+        }
+        head[n] = name[n];
+    }
+    head[n] = '\0';
+    if (name[n] != '\0') {
+        pk_prose_add(out, "<title>");
+        escaped(out, name);
+        pk_prose_add(out, "</title>");
+    }
+    escaped(out, head);
+    pk_prose_add(out, name[n] != '\0' ? "\xe2\x80\xa6" : "");
+}
+
 static void draw_lane_name(struct drawing *d, uint32_t who)
 {
     uint32_t bottom = y_of(d->p, who) + height_of(d->p, who);
     begin_text(d, has_lane(d->p, who) ? "faint" : "ink", 8,
                (y_of(d->p, who) + bottom) / 2 + 4);
     if (who < d->p->clients && d->p->names != NULL) {
-        escaped(d->out, d->p->names[who]);
+        short_name(d->out, d->p->names[who]);
     } else {
         pk_prose_who(d->out, who);
     }
@@ -237,10 +260,13 @@ static void draw_owner(struct drawing *d, uint32_t i, uint64_t end_us)
     uint32_t y = y_of(p, PK_WHO_SERVICE) + 13;
     bar(d, "owner", (struct box){r->at_us, end_us, y, 20, i});
     if (in_sight(p, r->at_us, r->at_us) && x_of(p, end_us) > x_of(p, r->at_us) + 16) {
+        bool room = x_of(p, end_us) > x_of(p, r->at_us) + 36;
         begin_text(d, "ink", x_of(p, r->at_us) + 4, y + 14);
-        pk_prose_who(d->out, r->who);
-        if (r->token != 0 && x_of(p, end_us) > x_of(p, r->at_us) + 36) {
-            pk_prose_add(d->out, " ");
+        if (p->names == NULL) {
+            pk_prose_who(d->out, r->who);
+            pk_prose_add(d->out, room && r->token != 0 ? " " : "");
+        }
+        if (r->token != 0 && (room || p->names != NULL)) {
             pk_prose_number(d->out, r->token);
         }
         end_text(d);

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import subprocess
 import xml.etree.ElementTree as xml
 
 from tap import check, contains, equal, main, test
@@ -68,6 +69,23 @@ def scenarios__break_without_a_fence_and_not_with_one(t):
     healed = [p for p in broken
               if "Nothing broke" in t.picket("sim", "run", p, "--fence", "on").stdout]
     check(len(healed) >= 4, f"only {healed} are saved by a fence")
+
+
+@test
+def pictures__of_the_documents_are_what_the_program_draws(t):
+    os.makedirs(t.path("img"))
+    done = subprocess.run([os.path.join(ROOT, "tools", "pictures.sh"), t.program,
+                           t.path("img")], check=False, capture_output=True, text=True)
+    equal((done.returncode, done.stderr), (0, ""))
+    kept = os.path.join(ROOT, "docs", "img")
+    drawn = sorted(os.listdir(t.path("img")))
+    check(len(drawn) >= 4, str(drawn))
+    for name in drawn:
+        check(text_of(os.path.join(kept, name)) == text_of(t.path("img/" + name)),
+              f"docs/img/{name} shows something else: run tools/pictures.sh")
+    document = text_of(os.path.join(ROOT, "docs", "simulator.md"))
+    for name in drawn:
+        contains(document, f"(img/{name})")
 
 
 # ---- verdicts ----

@@ -107,6 +107,17 @@ TEST(check__an_end_of_somebody_else_frees_nothing)
     only(PK_CHECK_TWO_HOLDERS, 1);
 }
 
+TEST(check__an_end_of_an_older_hold_frees_nothing)
+{
+    begin();
+    granted(A, 1);
+    ended(A, 1);
+    granted(A, 2);
+    ended(A, 1);
+    granted(B, 3);
+    only(PK_CHECK_TWO_HOLDERS, 1);
+}
+
 TEST(check__the_same_token_again)
 {
     begin();
