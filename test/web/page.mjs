@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The simulator page in a real browser, from a file and from a real server.
 //
-//     node page.mjs CHROMIUM simulator.html http://127.0.0.1:7421/ SCREENSHOTS
-import { readFileSync } from "node:fs";
+//     node page.mjs CHROMIUM simulator.html http://127.0.0.1:7421/ SCREENSHOTS PICKET TRACE
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { barriers, check, contains, equal, main, test } from "./browser.mjs";
 
-const [chromium, file, server, shots] = process.argv.slice(2);
+const [chromium, file, server, shots, picket, traceFile] = process.argv.slice(2);
 const PAGE = `file://${file}`;
 
 // ---- ways to look at the page ----
@@ -322,6 +323,32 @@ test("script_picture_and_trace_can_be_kept", async ({ page }) => {
     "image/svg+xml").querySelector("parsererror") === null, svg), true);
 });
 
+// Runs the script by the command line; what it writes for that option.
+function byCommand(script, option) {
+  writeFileSync("kept.sim", script);
+  try {
+    execFileSync(picket, ["sim", "run", "-q", "kept.sim", option, "kept.out"]);
+  } catch (e) {
+    equal(e.status, 1); // something is broken in it
+  }
+  return readFileSync("kept.out", "utf8");
+}
+
+test("the_command_line_says_the_same", async ({ page }) => {
+  for (const hash of ["#scenario=gc-pause", "#scenario=redlock-clock-jump"]) {
+    await open(page, hash);
+    const script = await saved(page, "#save-script");
+    equal(await saved(page, "#save-json") === byCommand(script, "--json"), true);
+    equal(await saved(page, "#save-svg") === byCommand(script, "--svg"), true);
+  }
+  await page.locator("#back").click();
+  await press(page, "D", "acquire");
+  await page.locator("#forth").click();
+  const script = await saved(page, "#save-script");
+  contains(script, "D acquire");
+  equal(await saved(page, "#save-json") === byCommand(script, "--json"), true);
+});
+
 async function drop(page, name, text) {
   const data = await page.evaluateHandle(([n, t]) => {
     const transfer = new DataTransfer();
@@ -341,6 +368,42 @@ test("files_can_be_dropped", async ({ page }) => {
   await drop(page, "cat.jpg", "\u0001\u0002 no script");
   await page.getByText("cat.jpg: line 1").waitFor();
   equal(await number(page, "holder"), "D");
+});
+
+test("a_trace_of_a_cluster_is_judged_lock_by_lock", async ({ page }) => {
+  const text = readFileSync(traceFile, "utf8");
+  await open(page);
+  await drop(page, "n1.trace", text);
+  await page.getByText("Nothing is broken, as far as a service can know").waitFor();
+  contains(await page.locator("#trace-about").textContent(), "2 locks, 4 grants");
+  equal((await page.locator("#trace-lock option").allTextContents()).sort(),
+    ["<b>bills", "orders"]);
+  await page.locator("#trace-lock").selectOption({ label: "orders" });
+  equal(await page.locator("#trace-picture .hold").count(), 3);
+  equal(await page.locator("#trace-picture b").count(), 0);
+  equal(await barriers(page), []);
+  await shoot(page, "trace");
+  await page.getByRole("button", { name: "Back to the simulator" }).click();
+  contains(await verdict(page), "Violation");
+});
+
+test("a_trace_that_was_tampered_with_is_found", async ({ page }) => {
+  const granted = /^(\d+ granted orders \d+ \d+ )(\d+)/gm;
+  const text = readFileSync(traceFile, "utf8").replace(granted, (_, head, token) =>
+    head + String(1000 - Number(token))); // they fall now
+  await open(page);
+  await drop(page, "bad.trace", text);
+  await page.getByText(/^✕ \d+ violations? in \d locks?\./).waitFor();
+  contains(await page.locator("#trace-lock option").first().textContent(), "✕ orders");
+  contains(await page.locator("#trace-hits").innerText(), "tokens must grow");
+});
+
+test("a_trace_of_another_version_is_told", async ({ page }) => {
+  await open(page);
+  await drop(page, "new.trace", "picket-trace 2 n1 8f3a\n1 opened 5 a\n");
+  await page.getByText("new.trace: line 1").waitFor();
+  contains(await page.locator("#message").textContent(), "version");
+  contains(await verdict(page), "Violation"); // the page stays as it was
 });
 
 // ---- counterexamples ----

@@ -16,6 +16,15 @@ from cluster import Cluster  # pylint: disable=wrong-import-position
 from npm import install  # pylint: disable=wrong-import-position
 
 
+def work(program, url):
+    """Something for the trace to tell of: two locks, and processes that wait."""
+    jobs = [subprocess.Popen([program, "run", "--on", url, lock, "--", "true"])
+            for lock in ("orders", "orders", "<b>bills", "orders")]
+    for job in jobs:
+        if job.wait() != 0:
+            raise RuntimeError("picket run failed")
+
+
 def main():
     program = os.path.abspath(os.environ.get("PICKET", "build/picket"))
     page = os.path.abspath(os.environ["SIMULATOR"])
@@ -31,13 +40,18 @@ def main():
     os.makedirs(shots, exist_ok=True)
     for name in ("browser.mjs", "page.mjs"):
         shutil.copy(os.path.join(HERE, name), folder)
-    with tempfile.TemporaryDirectory(prefix="picket-page-") as state, \
-            Cluster(program, os.path.join(state, "c"), 1) as cluster:
-        url = f"http://127.0.0.1:{cluster.nodes[0].http_port}/"
-        return subprocess.run(
-            ["node", "page.mjs", chromium, page, url, shots], cwd=folder, check=False,
-            env=os.environ | {"ONLY": sys.argv[1] if len(sys.argv) > 1 else ""}
-        ).returncode
+    with tempfile.TemporaryDirectory(prefix="picket-page-") as state:
+        trace = os.path.join(state, "n1.trace")
+        cluster = Cluster(program, os.path.join(state, "c"), 1)
+        cluster.nodes[0].place += ["--trace", trace]
+        with cluster:
+            work(program, cluster.url)
+            url = f"http://127.0.0.1:{cluster.nodes[0].http_port}/"
+            return subprocess.run(
+                ["node", "page.mjs", chromium, page, url, shots, program, trace],
+                cwd=folder, check=False,
+                env=os.environ | {"ONLY": sys.argv[1] if len(sys.argv) > 1 else ""}
+            ).returncode
 
 
 sys.exit(main())

@@ -3,7 +3,7 @@
 
 const LINK_VERSION = "1";
 const LINK_DELAY_MS = 250;
-const PICTURE_WIDTH = 1000;
+const PICTURE_WIDTH = 960; // as the command line draws it
 
 function message(text) {
   const box = $("message");
