@@ -184,9 +184,10 @@ static void end_text(struct drawing *d)
 
 static void draw_axis(struct drawing *d)
 {
-    static const uint64_t steps[] = {100000,   200000,    500000,    1000000,
-                                     2000000,  5000000,   10000000,  20000000,
-                                     60000000, 300000000, 3600000000};
+    static const uint64_t steps[] = {1000,      2000,      5000,     10000,    20000,
+                                     50000,     100000,    200000,   500000,   1000000,
+                                     2000000,   5000000,   10000000, 20000000, 60000000,
+                                     300000000, 3600000000};
     const struct pk_picture *p = d->p;
     uint32_t bottom = bottom_of(p);
     size_t i = 0;

@@ -80,6 +80,7 @@ function rebuild() {
 function load(text, { at = "end", told = "", split = run.split } = {}) {
   const wrong = run.wasm.read(BASE, text);
   if (wrong) return wrong;
+  message("");
   pause();
   const f = facts();
   run.title = f.title;

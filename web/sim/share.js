@@ -26,7 +26,7 @@ function decodeScript(text) {
 function linkText() {
   const parts = [run.wasm && closedScript("write_link")];
   if (run.split) parts.push(`split=${run.split}`);
-  if (run.open || run.now !== run.seen) parts.push(`t=${(run.now / SECOND).toFixed(3)}`);
+  if (run.open || run.now !== run.seen) parts.push(`t=${run.now / SECOND}`);
   return `#${parts.join("&")}`;
 }
 

@@ -74,7 +74,7 @@ function showTraceLock() {
   $("trace-picture").replaceChildren(
     document.importNode(parsed.documentElement, true));
   $("trace-rows").replaceChildren(...lock.trace.map((r) => h("tr", {},
-    h("td", {}, (r.at_us / SECOND).toFixed(3)), h("td", {}, r.who),
+    h("td", {}, decimal(r.at_us, 3)), h("td", {}, r.who),
     h("td", {}, r.kind), h("td", {}, r.token ? String(r.token) : ""))));
 }
 
