@@ -29,9 +29,9 @@ uint64_t pk_parity(const struct pk_world_config *c)
     pk_script_link(&script, &text);
     if (c->seed % 8 == 0) {
         pk_picture_draw(&p, &text);
-    }
-    for (uint32_t i = 0; i < p.count; i++) {
-        pk_record_tell(&p.trace[i], &text);
+        for (uint32_t i = 0; i < p.count; i++) {
+            pk_record_tell(&p.trace[i], &text);
+        }
     }
     for (uint32_t i = 0; i < checker.n_hits; i++) {
         pk_hit_explain(&checker.hits[i], &text);

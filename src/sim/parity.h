@@ -7,7 +7,7 @@
 #include "sim/picture.h"
 #include "sim/script.h"
 
-/* Script, trace, verdict and sentences; of every eighth seed the picture too, which takes
+/* Script, trace and verdict; of every eighth seed also picture and sentences, which take
  * longer than all the rest. */
 uint64_t pk_parity(const struct pk_world_config *c);
 
