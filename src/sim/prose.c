@@ -124,7 +124,10 @@ void pk_prose_quoted(struct pk_prose *p, const char *text)
 
 void pk_prose_key(struct pk_prose *p, const char *key)
 {
-    char last = p->len > 0 ? p->data[p->len - 1] : '{';
+    char last = '{';
+    if (p->len > 0) {
+        last = p->data[p->len - 1];
+    }
     if (last != '{' && last != '[') {
         pk_prose_add(p, ",");
     }
