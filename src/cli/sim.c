@@ -248,11 +248,9 @@ static int run(int argc, char **argv)
 const struct pk_cli_verb pk_cli_sim = {
     .name = "sim",
     .brief = "simulate locks that fail, and check traces of real clusters",
-    .usage = "run FILE.sim|- [--fence MODE] [--flavour NAME] [--svg FILE] [--json FILE] "
-             "[--link]\n"
-             "fuzz [--flavour NAME] [--fence MODE] [--seeds A-B] [--rough N] [--jumps]\n"
-             "     [--shrink] [--out DIR] [--jobs N]\n"
-             "replay TRACE|- [--lock NAME] [--svg FILE] [--json FILE]",
+    .usage = "run FILE.sim|- [--fence MODE] [--flavour NAME] [OPTIONS]\n"
+             "fuzz [--flavour NAME] [--fence MODE] [--seeds A-B] [OPTIONS]\n"
+             "replay TRACE|- [--lock NAME] [OPTIONS]",
     .about =
         "A world of clients, a lock service and one resource, in which clients stand "
         "still,\n"

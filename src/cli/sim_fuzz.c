@@ -62,13 +62,14 @@ static _Noreturn void work(const struct pk_sim_words *s, struct job *job, uint64
     _exit(0);
 }
 
-/* Notes who is over. False: somebody died of something else. */
-static bool collect(struct job *list, uint64_t jobs, uint64_t *left)
+/* Notes who is over; waits for all of them if that is what `options` say. False: somebody
+ * died of something else. */
+static bool collect(struct job *list, uint64_t jobs, int options, uint64_t *left)
 {
     bool fine = true;
     for (uint64_t i = 0; i < jobs; i++) {
         int status;
-        if (!list[i].over && waitpid(list[i].pid, &status, WNOHANG) == list[i].pid) {
+        if (!list[i].over && waitpid(list[i].pid, &status, options) == list[i].pid) {
             list[i].over = true;
             (*left)--;
             fine = fine && WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -99,7 +100,7 @@ static int wait_for(const struct pk_sim_words *s, struct job *list, uint64_t job
     bool fine = true;
     uint64_t left = jobs;
     for (;;) {
-        fine = collect(list, jobs, &left) && fine;
+        fine = collect(list, jobs, terminal ? WNOHANG : 0, &left) && fine;
         if (left == 0) {
             break;
         }
@@ -223,7 +224,7 @@ static int keep(const struct pk_sim_words *s, const struct pk_survey *v,
 
 int pk_sim_fuzz(const struct pk_sim_words *s)
 {
-    struct pk_survey v;
+    struct pk_survey v = {0};
     uint64_t took_ms = 0;
     bool broken = false;
     if (s->jumps && s->flavour != PK_FLAVOUR_REDLOCK) {

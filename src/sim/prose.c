@@ -44,7 +44,7 @@ void pk_prose_signed(struct pk_prose *p, int64_t n)
     if (n < 0) {
         pk_prose_add(p, "-");
     }
-    pk_prose_number(p, n < 0 ? (uint64_t)-n : (uint64_t)n);
+    pk_prose_number(p, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 }
 
 void pk_prose_hex(struct pk_prose *p, uint64_t n)
@@ -66,7 +66,7 @@ static void add_digits(struct pk_prose *p, uint64_t value, int n)
 
 void pk_prose_seconds(struct pk_prose *p, int64_t us)
 {
-    uint64_t size = us < 0 ? (uint64_t)-us : (uint64_t)us;
+    uint64_t size = us < 0 ? 0 - (uint64_t)us : (uint64_t)us;
     if (us < 0) {
         pk_prose_add(p, "-");
     }
@@ -124,7 +124,10 @@ void pk_prose_quoted(struct pk_prose *p, const char *text)
 
 void pk_prose_key(struct pk_prose *p, const char *key)
 {
-    char last = p->len > 0 ? p->data[p->len - 1] : '{';
+    char last = '{';
+    if (p->len > 0) {
+        last = p->data[p->len - 1];
+    }
     if (last != '{' && last != '[') {
         pk_prose_add(p, ",");
     }

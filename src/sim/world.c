@@ -469,6 +469,13 @@ static void fire(struct pk_world *w, const struct pk_event *e)
     }
 }
 
+/* Said while nobody led: there is no one to hear it, now or later. */
+static bool unheard(const struct pk_world *w, const struct pk_event *e)
+{
+    return e->kind == PK_HAPPENS_MESSAGE && e->who == PK_WHO_SERVICE && w->leaderless &&
+           w->actors[PK_WHO_SERVICE].paused_until_us != 0;
+}
+
 bool pk_world_full(const struct pk_world *w)
 {
     return w->n_trace >= PK_TRACE_MAX;
@@ -490,11 +497,8 @@ bool pk_world_step(struct pk_world *w)
         a->paused_until_us = 0;
         w->leaderless = w->leaderless && e.who != PK_WHO_SERVICE;
         pk_note(w, PK_REC_RESUMED, e.who, 0, 0);
-    } else if (e.kind == PK_HAPPENS_ACT && befall(w, &e.act)) {
+    } else if (unheard(w, &e) || (e.kind == PK_HAPPENS_ACT && befall(w, &e.act))) {
         return true;
-    } else if (a->paused_until_us != 0 && e.kind == PK_HAPPENS_MESSAGE &&
-               e.who == PK_WHO_SERVICE && w->leaderless) {
-        return true; /* nobody is there to hear it, now or later */
     } else if (a->paused_until_us != 0) {
         push(w, a->paused_until_us, e); /* who stands still hears it later */
     } else if (e.kind == PK_HAPPENS_ACT) {

@@ -180,6 +180,21 @@ TEST(world__many_sessions_of_one_client)
     end();
 }
 
+TEST(world__a_grant_that_came_too_late_is_not_believed)
+{
+    begin(PK_FLAVOUR_PICKET, PK_PROTECT_OFF);
+    act(0, A, PK_OP_ACQUIRE, 0);
+    act(500, B, PK_OP_ACQUIRE, 0);
+    act(1000, C, PK_OP_ACQUIRE, 0);
+    act(2400, B, PK_OP_PAUSE, 8000);
+    act(2500, A, PK_OP_RELEASE, 0);
+    struct pk_world_view v = at(10450); /* B has woken up, with the grant in its inbox */
+    CHECK(v.holder == C && !v.clients[B].believes);
+    CHECK_U64(count(PK_REC_GRANTED, B), 1);
+    CHECK_U64(count(PK_REC_BELIEVED, B), 0);
+    end();
+}
+
 TEST(world__a_clock_that_runs_fast_ends_trust_early)
 {
     begin(PK_FLAVOUR_PICKET, PK_PROTECT_CLAIM);
@@ -220,6 +235,8 @@ TEST(world__a_lease_counts_from_the_first_asking)
         act(10, A, PK_OP_CUT, 100);
         act(1000, A, PK_OP_CUT, 0);
         act(1500, B, PK_OP_ACQUIRE, 0);
+        struct pk_world_view v = at(950);
+        CHECK(v.holder == A && v.left_us < 4200000); /* by the service: from 20 ms on */
         CHECK(at(6000).holder == B);
         CHECK_U64(broken(), mistaken ? 1U << PK_CHECK_TWO_VALID : 0);
         end();
