@@ -349,6 +349,16 @@ test("the_command_line_says_the_same", async ({ page }) => {
   equal(await saved(page, "#save-json") === byCommand(script, "--json"), true);
 });
 
+test("links_of_the_command_line_open", async ({ page }) => {
+  const script = "sim 1 # Ünder_score ~ & 100 % <b>\nat 0.1 C acquire\nuntil 1s\n";
+  writeFileSync("linked.sim", script);
+  const said = execFileSync(picket, ["sim", "run", "--link", "linked.sim"],
+    { encoding: "utf8" });
+  await open(page, /#v=1\S*/.exec(said)[0]);
+  equal(await number(page, "holder"), "C");
+  equal(await page.locator("#about").textContent(), "Ünder_score ~ & 100 % <b>");
+});
+
 async function drop(page, name, text) {
   const data = await page.evaluateHandle(([n, t]) => {
     const transfer = new DataTransfer();
