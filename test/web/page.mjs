@@ -290,6 +290,8 @@ test("broken_links_and_scripts_say_the_line", async ({ page }) => {
   contains(await page.locator("#message").textContent(), "line 3: nobody can do that: dance");
   await open(page, "#v=1&s=sim_1~%E0%A4%A");
   contains(await page.locator("#message").textContent(), "damaged");
+  await open(page, "#scenario=nonesuch");
+  contains(await page.locator("#message").textContent(), "nonesuch");
   await open(page, "#v=1&s=");
   contains(await page.locator("#message").textContent(), "sim 1");
   await scriptOf(page);

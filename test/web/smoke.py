@@ -6,10 +6,12 @@ size and what it asks for, the bytes of two builds, and how a real server shows 
     SIMULATOR=build/web/simulator.html PICKET=build/picket test/web/smoke.py [TEXT]
 """
 import base64
+import glob
 import gzip
 import hashlib
 import html
 import http.client
+import json
 import os
 import re
 import shutil
@@ -96,6 +98,17 @@ def the_page_is_small_and_asks_for_nothing(_t):
     equal(re.findall(r"<[^>]*\sstyle=", text), [])
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", text))
     equal(addresses - {"http://www.w3.org/2000/svg"}, set())
+
+
+@test
+def it_has_all_scenarios(_t):
+    """scenarios/meson.build must list each of them."""
+    text = page_bytes().decode()
+    found = re.search(r'id="scenarios">(.*?)</script>', text, re.DOTALL).group(1)
+    files = glob.glob(os.path.join(ROOT, "scenarios", "*.sim"))
+    check(len(files) >= 12)
+    equal(sorted(s["name"] + ".sim" for s in json.loads(found)),
+          sorted(map(os.path.basename, files)))
 
 
 @test

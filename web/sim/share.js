@@ -40,11 +40,7 @@ function openLink(hash) {
     tellStep(0);
     return true;
   }
-  if (fields.has("scenario")) {
-    const split = fields.get("split") || "";
-    loadScenario(fields.get("scenario"), { split });
-    return scenarios.some((s) => s.name === fields.get("scenario"));
-  }
+  if (fields.has("scenario")) return openLinkedScenario(fields);
   if (!fields.has("v")) return false;
   if (fields.get("v") !== LINK_VERSION) {
     message(`This link is of version ${fields.get("v")}; this page reads version `
@@ -54,11 +50,21 @@ function openLink(hash) {
   return openLinkedScript(fields);
 }
 
+const splitOf = (fields) =>
+  (["fence", "flavour"].includes(fields.get("split")) ? fields.get("split") : "");
+
+function openLinkedScenario(fields) {
+  const name = fields.get("scenario");
+  const known = scenarios.some((s) => s.name === name);
+  if (known) loadScenario(name, { split: splitOf(fields) });
+  else message(`There is no scenario of the name ${name}.`);
+  return known;
+}
+
 function openLinkedScript(fields) {
   let wrong = null;
   try {
-    const split = ["fence", "flavour"].includes(fields.get("split"))
-      ? fields.get("split") : "";
+    const split = splitOf(fields);
     wrong = load(decodeScript(fields.get("s") || ""), { split });
   } catch {
     wrong = { line: 0, text: "the link is cut short or damaged" };
