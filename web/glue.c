@@ -407,6 +407,10 @@ EXPORT(facts) void facts(uint32_t side)
     truth("checkpoint", s->config.checkpoint);
     number("seed", s->config.seed);
     number("mistakes", s->config.mistakes);
+    number("loss", s->config.loss);
+    number("slow", s->config.slow);
+    number("delay", s->config.delay_us);
+    number("jitter", s->config.jitter_us);
     number("until", s->until_us);
     number("acts", s->n_acts);
     number("last", s->n_acts > 0 ? s->acts[s->n_acts - 1].at_us : 0);

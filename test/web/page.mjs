@@ -249,10 +249,13 @@ test("random_worlds_can_be_looked_at", async ({ page }) => {
   await page.locator("#scenario").selectOption("random-hell");
   contains(await page.locator("#about").textContent(), "seed");
   equal(await clock(page), 120);
+  contains(await page.locator("#sentence").textContent(), "3 % of them get lost");
   await page.locator(".timeline select").selectOption("20");
   await page.locator("#back").click();
   check(await clock(page) < 120);
   await shoot(page, "random");
+  await page.locator("#fresh").click();
+  equal(await scriptOf(page), "sim 1\nflavour picket\nfence off\nttl 5s\nuntil 1s\n");
 });
 
 // ---- links and files ----

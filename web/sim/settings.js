@@ -87,11 +87,12 @@ function buildSettings() {
   };
 }
 
-// Nothing happens in it; the settings stay.
+// Nothing happens in it; the settings that can be seen stay.
 function emptyScript() {
-  return run.wasm.ask("write_script", BASE).replace(/^sim 1.*/, "sim 1")
-    .replace(/^until .*\n/m, "").replace(/^expect .*\n/m, "")
-    .replace(/^at .*\n/gm, "");
+  const f = facts();
+  return ["sim 1", `flavour ${run.about.flavours[f.flavour].name}`,
+    `fence ${FENCES[f.fence]}`, `ttl ${f.ttl}us`,
+    `checkpoint ${f.checkpoint ? "on" : "off"}`, ""].join("\n");
 }
 
 function bindBar() {
@@ -118,16 +119,27 @@ function faster(by) {
   refresh();
 }
 
+// What a script has set besides, if anything.
+function besides(f) {
+  const share = (n) => `${n / 10} %`;
+  const parts = [];
+  if (f.jitter) parts.push(`messages take up to ${(f.delay + f.jitter) / 1000} ms`);
+  if (f.loss) parts.push(`${share(f.loss)} of them get lost`);
+  if (f.slow) parts.push(`${share(f.slow)} take much longer`);
+  if (f.mistakes) parts.push("a mistake is planted");
+  return parts.length ? `In this world ${parts.join(", ")}.` : "";
+}
+
 function showSentence(f) {
   const about = run.about.flavours;
   const label = (i) => FLAVOUR_LABELS[about[i].name];
   const which = run.split === "flavour" ? [REDLOCK, 0] : [f.flavour];
-  const key = which.join();
+  const key = which.join() + besides(f);
   const box = $("sentence");
   if (box.dataset.key === key) return;
   box.dataset.key = key;
   box.replaceChildren(...which.flatMap((i) =>
-    [h("b", {}, `${label(i)}. `), `${about[i].sentence} `]));
+    [h("b", {}, `${label(i)}. `), `${about[i].sentence} `]), besides(f));
 }
 
 function showPlay() {
