@@ -4,7 +4,7 @@
 # PROGRAM is world_digest as it was built; the sources are compiled anew by each compiler
 # that is there, without optimisation and with much, and must print the same.
 set -eu
-program=${1:?usage: compilers.sh PROGRAM}
+program=$(realpath "${1:?usage: compilers.sh PROGRAM}")
 cd "$(dirname "$0")/../.."
 seeds=20
 folder=$(mktemp -d)
