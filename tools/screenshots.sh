@@ -19,6 +19,6 @@ shoot() {
         "file://$page$fragment" 2>/dev/null
 }
 
-shoot simulator 1010 '#scenario=gc-pause'
-shoot simulator-split 800 '#scenario=gc-pause&split=fence' \
+shoot simulator 1270 '#scenario=gc-pause'
+shoot simulator-split 1060 '#scenario=gc-pause&split=fence' \
     --blink-settings=preferredColorScheme=0

@@ -200,9 +200,9 @@ test("every_flavour_has_its_sentence_and_runs", async ({ page }) => {
 test("lease_and_clock_check_change_the_world", async ({ page }) => {
   await open(page, "#scenario=partition");
   contains(await verdict(page), "Violation");
-  await page.getByLabel("clients ask their own clock").check();
+  await page.getByLabel("clients ask their clock first").check();
   contains(await verdict(page), "Nothing is broken");
-  await page.getByLabel("clients ask their own clock").uncheck();
+  await page.getByLabel("clients ask their clock first").uncheck();
   await page.locator("#ttl").selectOption("30");
   contains(await verdict(page), "Nothing is broken"); // A holds it all the time
   equal(await number(page, "holder"), "A");
