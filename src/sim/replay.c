@@ -335,7 +335,8 @@ static const char *feed(struct pk_replay *r, const struct pk_trace_line *line)
         begin(r, line);
         return NULL;
     }
-    if (r->begun && line->at_ms < r->last_ms) {
+    /* But for a state that was replaced, as by a backup, which has its own time. */
+    if (r->begun && line->kind != PK_TRACE_GAP && line->at_ms < r->last_ms) {
         return "time goes back";
     }
     r->since_ms = r->begun ? r->since_ms : line->at_ms;

@@ -175,6 +175,24 @@ def trace__shared_holds_and_slots(t):
     contains(done.stdout, "2 locks, 4 leases")
 
 
+@test(timeout=60)
+def trace__over_a_restore(t):
+    with traced(t, 3) as c:
+        work(t, c, "a", 2)
+        backup = t.path("b.backup")
+        equal(t.picket("cluster", "backup", backup, "--on", c.url).returncode, 0)
+        work(t, c, "a", 2)
+        equal(t.picket("cluster", "restore", backup, "--yes", "--on",
+                       c.url).returncode, 0)
+        work(t, c, "a", 2)
+        for node in c.nodes:
+            wait_until(lambda n=node: len(lines_of(n.trace, "ended")) >= 6)
+            contains(text_of(node.trace), " gap\n")
+            done = replay(t, node.trace)
+            equal((done.returncode, done.stderr), (0, ""))
+            contains(done.stdout, "6 grants")
+
+
 # ---- the file ----
 
 @test(timeout=60)
@@ -244,7 +262,7 @@ def replay__another_version_and_no_trace(t):
     for text, why in (("picket-trace 9 n1 7\n", ":1: this is a trace of another version"),
                       ("", ":1: this is no trace"), ("sim 1\n", ":1: this is no trace"),
                       (GOOD + "7000 dance\n", ":11: there is no such word"),
-                      (GOOD + "10 gap\n", ":11: time goes back")):
+                      (GOOD + "10 raised x 3\n", ":11: time goes back")):
         path = t.write("a.trace", text)
         done = replay(t, path)
         equal((done.returncode, done.stdout), (125, ""))

@@ -259,6 +259,20 @@ def fuzz__keeps_small_scripts_that_break(t):
         check(text_of(path).count("\nat ") < 30, f"{name} is not small")
 
 
+@test
+def fuzz__shows_how_far_it_is_on_a_terminal(t):
+    ours, its = os.openpty()
+    job = t.start("sim", "fuzz", "--seeds", "1-3000", "--jobs", "1", stderr=its)
+    os.close(its)
+    said = ""
+    while " of 3000 worlds, " not in said:
+        said += os.read(ours, 4096).decode()
+    job.communicate()
+    equal(job.returncode, 0)
+    contains(said, "/s")
+    os.close(ours)
+
+
 # ---- words ----
 
 @test

@@ -102,7 +102,7 @@ TEST(trace__says_what_is_wrong_and_where)
     refused(BEGIN "1 raised a\xff 3\n", 2, "a name is missing or wrong");
     refused(BEGIN "1 granted x 1 1 1 y 0\n", 2, "a mode is x, s or a number of slots");
     refused(BEGIN "1 granted x 1 1 1 0 0\n", 2, "a mode is x, s or a number of slots");
-    refused(BEGIN "5 gap\n4 granted x 1 1 1 x 0\n3 gap\n", 4, "time goes back");
+    refused(BEGIN "5 granted x 1 1 1 x 0\n4 raised f 1\n", 3, "time goes back");
 }
 
 /* ---- what is found ---- */
@@ -199,6 +199,7 @@ TEST(replay__after_a_gap_only_tokens_are_known)
     finds("1 granted x 1 1 1 x 0\n2 raised f 9\n3 gap\n"
           "4 granted x 2 1 2 x 0\n5 raised f 3\n",
           "");
+    finds("9 granted x 1 1 1 x 0\n3 gap\n4 granted x 2 1 2 x 0\n", "");
     finds("1 granted x 1 1 5 x 0\n3 gap\n4 granted x 2 1 2 x 0\n", "token-order");
     finds("1 granted x 1 1 5 x 0\n" BEGIN "4 granted x 2 1 2 x 0\n", "token-order");
     finds("1 granted x 1 1 5 x 0\npicket-trace 1 n1 78\n0 granted x 2 1 2 x 0\n", "");
