@@ -12,7 +12,8 @@ set -eu
 raft_least=0.22.1
 build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libhttp-parser-dev libssl-dev
     libraft-dev libsqlite3-dev libpq-dev libmariadb-dev libhiredis-dev
-    libcurl4-openssl-dev libjansson-dev libzookeeper-mt-dev'
+    libcurl4-openssl-dev libjansson-dev libzookeeper-mt-dev
+    clang lld-14 wasi-libc libclang-rt-14-dev-wasm32'
 clang='clang libclang-rt-14-dev'
 case ${1:-} in
 build) wanted=$build ;;
@@ -20,7 +21,7 @@ test)
     wanted="$build $clang python3 shellcheck redis-server redis-tools python3-redis
         iproute2 iptables nodejs npm strace sqlite3 postgresql pgbouncer mariadb-server
         nginx-light etcd-server zookeeper default-jre-headless python3-kazoo
-        libcurator-recipes-java default-jdk-headless"
+        libcurator-recipes-java default-jdk-headless chromium"
     ;;
 lint) wanted="$build clang-format clang-tidy python3 shellcheck" ;;
 coverage) wanted="$build gcovr python3" ;;

@@ -7,24 +7,29 @@
 #include "core/door.h"
 #include "server/address.h"
 #include "server/http_request.h"
+#include "server/page.h"
 
 enum {
     READ_BYTES = 4096,
-    HEAD_BYTES = 1024,         /* of an answer's status line and headers */
+    HEAD_BYTES = 1536,         /* of an answer's status line and headers */
     KERNEL_BYTES = 128 * 1024, /* that the kernel may keep for one slow client */
     KEEPALIVE_S = 60, /* of silence after which the kernel asks a stream's other end */
 };
 
-/* On every answer. Pages that we serve may use what we serve, and nothing else. */
+/* On every answer. */
 #define ALWAYS                                                                           \
-    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; " \
-    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "          \
-    "frame-ancestors 'none'\r\n"                                                         \
     "X-Content-Type-Options: nosniff\r\n"                                                \
     "Referrer-Policy: no-referrer\r\n"                                                   \
     "Cross-Origin-Resource-Policy: same-origin\r\n"                                      \
-    "Cache-Control: no-store\r\n"                                                        \
     "\r\n"
+/* Pages may use what we serve, and nothing else; those of the program say themselves what
+ * they need (server/page.h). */
+#define POLICY                                                                           \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "          \
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+#define USUAL                                                                            \
+    "Content-Security-Policy: " POLICY "\r\n"                                            \
+    "Cache-Control: no-store\r\n"
 #define PLAIN_TEXT "text/plain; charset=utf-8"
 
 enum stage {
@@ -228,17 +233,47 @@ static void on_written(uv_write_t *req, int status)
 
 /* ---- answering ---- */
 
+/* The headers that tell about the body, and the body: a page's is not ours to free. */
+static uv_buf_t describe(struct pk_http_stream *c, struct pk_http_answer *a, char *out,
+                         size_t size)
+{
+    const struct pk_page *p = a->page;
+    char length[48] = "";
+    if (p == NULL) {
+        if (a->gone == NULL) {
+            (void)snprintf(length, sizeof length, "Content-Length: %zu\r\n", a->body.len);
+        }
+        int n = snprintf(out, size, "Content-Type: %s\r\n%s" USUAL, a->type, length);
+        PK_ASSERT(n > 0 && n < (int)size);
+        return uv_buf_init(a->body.data, (unsigned)a->body.len);
+    }
+    bool has = pk_bytes_equal(c->request.has_tag, pk_text(p->tag));
+    bool packed = c->request.takes_gzip;
+    size_t len = packed ? p->packed_len : p->plain_len;
+    if (has) {
+        a->status = 304; /* which has no body, and does not say how long it would be */
+    } else {
+        (void)snprintf(length, sizeof length, "Content-Length: %zu\r\n", len);
+    }
+    int n = snprintf(out, size,
+                     "Content-Type: text/html; charset=utf-8\r\n%s%s"
+                     "Vary: Accept-Encoding\r\nETag: %s\r\nCache-Control: no-cache\r\n"
+                     "Content-Security-Policy: %s\r\n",
+                     length, packed && !has ? "Content-Encoding: gzip\r\n" : "", p->tag,
+                     p->policy);
+    PK_ASSERT(n > 0 && n < (int)size);
+    const unsigned char *bytes = packed ? p->packed : p->plain;
+    return uv_buf_init((char *)(uintptr_t)bytes, has ? 0 : (unsigned)len);
+}
+
 static void write_answer(struct pk_http_stream *c, struct pk_http_answer *a)
 {
     bool goes_on = a->gone != NULL;
-    char length[48] = "";
-    if (!goes_on) {
-        (void)snprintf(length, sizeof length, "Content-Length: %zu\r\n", a->body.len);
-    }
     bool close = goes_on || !c->request.keep_alive;
-    int n = snprintf(c->head, sizeof c->head,
-                     "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%s%s" ALWAYS, a->status,
-                     http_status_str((enum http_status)a->status), a->type, length,
+    char about[HEAD_BYTES - 256];
+    uv_buf_t body = describe(c, a, about, sizeof about);
+    int n = snprintf(c->head, sizeof c->head, "HTTP/1.1 %d %s\r\n%s%s%s" ALWAYS,
+                     a->status, http_status_str((enum http_status)a->status), about,
                      a->status == 405 ? "Allow: GET, HEAD\r\n" : "",
                      close            ? "Connection: close\r\n"
                      : c->request.old ? "Connection: keep-alive\r\n"
@@ -247,12 +282,11 @@ static void write_answer(struct pk_http_stream *c, struct pk_http_answer *a)
     c->last = c->request.head_only ? close : close && !goes_on;
     pk_resp_free(&c->flight);
     c->flight = a->body;
-    size_t body = c->request.head_only ? 0 : c->flight.len;
-    uv_buf_t bufs[] = {uv_buf_init(c->head, (unsigned)n),
-                       uv_buf_init(c->flight.data, (unsigned)body)};
+    body.len = c->request.head_only ? 0 : body.len;
+    uv_buf_t bufs[] = {uv_buf_init(c->head, (unsigned)n), body};
     enter(c, ANSWERING);
     uv_read_stop((uv_stream_t *)&c->tcp);
-    write_out(c, bufs, body > 0 ? 2 : 1);
+    write_out(c, bufs, body.len > 0 ? 2 : 1);
 }
 
 static void say(struct pk_http_answer *a, int status, const char *why)
@@ -351,7 +385,7 @@ static void turn_away(struct pk_http *h)
 {
     static char text[] = "HTTP/1.1 503 Service Unavailable\r\n"
                          "Content-Type: " PLAIN_TEXT "\r\nContent-Length: 21\r\n"
-                         "Connection: close\r\n" ALWAYS "too many connections\n";
+                         "Connection: close\r\n" USUAL ALWAYS "too many connections\n";
     uv_tcp_t *tcp = pk_door_resize(NULL, sizeof *tcp);
     PK_ASSERT(uv_tcp_init(h->options.loop, tcp) == 0);
     tcp->data = h;

@@ -20,6 +20,7 @@
 #include "core/bytes.h"
 #include "proto/resp.h"
 
+struct pk_page;
 struct uv_loop_s;
 struct pk_http;
 struct pk_http_stream;
@@ -36,6 +37,9 @@ struct pk_http_answer {
     int status;              /* 200 */
     const char *type;        /* "text/plain; charset=utf-8" */
     struct pk_resp_out body; /* freed by the server */
+    /* Instead of a body, with its own type, policy and tag: a page of the program, packed
+     * for who takes that, and not at all for who has it. */
+    const struct pk_page *page;
     /* For an answer that goes on: set `gone`, keep `stream`, and the answer stays open
      * for pk_http_send after its body. `gone` is called once, from the loop, when it is
      * over, however that came; the stream is no more then. NULL: there are too many

@@ -53,14 +53,21 @@ static int on_header_value(http_parser *p, const char *at, size_t len)
     struct pk_http_request *r = request_of(p);
     if (!r->in_value) {
         r->in_value = true;
-        r->header = named(r, "Host")     ? PK_HTTP_HOST
-                    : named(r, "Origin") ? PK_HTTP_ORIGIN
-                                         : PK_HTTP_OTHER;
+        r->header = named(r, "Host")              ? PK_HTTP_HOST
+                    : named(r, "Origin")          ? PK_HTTP_ORIGIN
+                    : named(r, "Accept-Encoding") ? PK_HTTP_ACCEPTED
+                    : named(r, "If-None-Match")   ? PK_HTTP_NONE_MATCH
+                                                  : PK_HTTP_OTHER;
         r->n_host += r->header == PK_HTTP_HOST;
         r->n_origin += r->header == PK_HTTP_ORIGIN;
     }
+    struct pk_bytes piece = pk_bytes(at, len);
     if (r->header == PK_HTTP_HOST) {
-        gather(r->host, sizeof r->host, &r->host_len, pk_bytes(at, len));
+        gather(r->host, sizeof r->host, &r->host_len, piece);
+    } else if (r->header == PK_HTTP_ACCEPTED) {
+        gather(r->accepted, sizeof r->accepted, &r->accepted_len, piece);
+    } else if (r->header == PK_HTTP_NONE_MATCH) {
+        gather(r->none_match, sizeof r->none_match, &r->none_match_len, piece);
     }
     return 0;
 }
@@ -171,6 +178,38 @@ static void judge(struct pk_http_request *r)
     }
 }
 
+/* Whether "gzip" is among the words, and without conditions. A list that was too long to
+ * be kept has none. */
+static bool lists_gzip(const char *list, size_t len)
+{
+    static const char word[] = "gzip";
+    size_t size = sizeof word - 1;
+    for (size_t at = 0; len <= PK_HTTP_WORDS_MAX && at < len;) {
+        const char *comma = memchr(list + at, ',', len - at);
+        size_t end = comma == NULL ? len : (size_t)(comma - list);
+        size_t next = end + 1;
+        while (at < end && list[at] == ' ') {
+            at++;
+        }
+        while (end > at && list[end - 1] == ' ') {
+            end--;
+        }
+        if (end - at == size && strncasecmp(list + at, word, size) == 0) {
+            return true;
+        }
+        at = next;
+    }
+    return false;
+}
+
+/* What the client takes, and what it has. */
+static void read_wishes(struct pk_http_request *r)
+{
+    bool whole = r->none_match_len <= sizeof r->none_match;
+    r->takes_gzip = lists_gzip(r->accepted, r->accepted_len);
+    r->has_tag = pk_bytes(r->none_match, whole ? r->none_match_len : 0);
+}
+
 static void split_url(struct pk_http_request *r)
 {
     size_t len = r->url_len;
@@ -195,6 +234,9 @@ static void begin(struct pk_http_request *r)
     r->done = r->in_value = r->has_body = false;
     r->header = PK_HTTP_OTHER;
     r->field_len = r->host_len = r->url_len = 0;
+    r->accepted_len = r->none_match_len = 0;
+    r->takes_gzip = false;
+    r->has_tag = pk_bytes("", 0);
     r->headers = r->n_host = r->n_origin = 0;
 }
 
@@ -227,6 +269,7 @@ enum pk_http_got pk_http_request_read(struct pk_http_request *r, struct pk_bytes
         r->head_only = r->parser.method == HTTP_HEAD;
         r->old = r->parser.http_minor == 0;
         split_url(r);
+        read_wishes(r);
         judge(r);
         return PK_HTTP_ONE;
     }

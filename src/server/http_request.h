@@ -21,6 +21,7 @@
 enum {
     PK_HTTP_REQUEST_MAX = 8192, /* bytes of request line and headers */
     PK_HTTP_HOST_MAX = 256,     /* bytes of a Host that could be right */
+    PK_HTTP_WORDS_MAX = 128,    /* bytes of other headers that are looked at */
 };
 
 enum pk_http_got {
@@ -29,7 +30,13 @@ enum pk_http_got {
     PK_HTTP_BAD,  /* no HTTP, or too long: refuse and close */
 };
 
-enum pk_http_header { PK_HTTP_OTHER, PK_HTTP_HOST, PK_HTTP_ORIGIN };
+enum pk_http_header {
+    PK_HTTP_OTHER,
+    PK_HTTP_HOST,
+    PK_HTTP_ORIGIN,
+    PK_HTTP_ACCEPTED,   /* Accept-Encoding */
+    PK_HTTP_NONE_MATCH, /* If-None-Match */
+};
 
 struct pk_http_request {
     /* Of the request just read: */
@@ -39,6 +46,8 @@ struct pk_http_request {
     bool head_only;              /* HEAD */
     bool keep_alive;             /* the client may send another */
     bool old;                    /* HTTP/1.0 */
+    bool takes_gzip;             /* the answer may be packed */
+    struct pk_bytes has_tag;     /* of what it has already; empty: nothing; borrowed */
 
     size_t taken; /* bytes of a request that is not whole yet */
 
@@ -47,11 +56,13 @@ struct pk_http_request {
     const char *const *hosts;
     bool done, in_value, has_body;
     enum pk_http_header header;
-    char field[8]; /* the name of the present header, if it can be one of ours */
+    char field[16]; /* the name of the present header, if it can be one of ours */
     size_t field_len;
     uint32_t headers, n_host, n_origin;
     char host[PK_HTTP_HOST_MAX];
     size_t host_len;
+    char accepted[PK_HTTP_WORDS_MAX], none_match[PK_HTTP_WORDS_MAX];
+    size_t accepted_len, none_match_len;
     char url[PK_HTTP_REQUEST_MAX];
     size_t url_len;
 };

@@ -5,6 +5,7 @@
 
 #include "server/inside.h"
 #include "server/log.h"
+#include "server/page.h"
 
 static void show_metrics(struct pk_server *s, struct pk_resp_out *out)
 {
@@ -52,7 +53,7 @@ static void show_summary(struct pk_server *s, struct pk_http_answer *out)
         "  holds      %llu\n"
         "  waiters    %llu\n"
         "  last token %llu\n\n"
-        "/metrics  /healthz  /readyz\n",
+        "/sim  /metrics  /healthz  /readyz\n",
         PICKET_VERSION, s->self.name,
         st.leader      ? "leader"
         : st.candidate ? "candidate"
@@ -61,6 +62,18 @@ static void show_summary(struct pk_server *s, struct pk_http_answer *out)
         (unsigned long long)stats.holds, (unsigned long long)stats.waits,
         (unsigned long long)pk_machine_last_token(pk_replica_machine(s->replica)));
     say(out, 200, text);
+}
+
+static void show_simulator(struct pk_http_answer *out)
+{
+#ifdef PICKET_WITH_SIMULATOR
+    out->status = 200;
+    out->page = &pk_page_simulator;
+#else
+    say(out, 404,
+        "this picket was built without the simulator: that takes clang, wasm-ld and "
+        "wasi-libc\n");
+#endif
 }
 
 void pk_pages_get(void *ctx, struct pk_bytes path, struct pk_bytes query,
@@ -79,7 +92,13 @@ void pk_pages_get(void *ctx, struct pk_bytes path, struct pk_bytes query,
         show_ready(s, out);
     } else if (pk_bytes_equal(path, pk_text("/"))) {
         show_summary(s, out);
+    } else if (pk_bytes_equal(path, pk_text("/sim"))) {
+        show_simulator(out);
+    } else if (pk_bytes_equal(path, pk_text("/version"))) {
+        say(out, 200, PICKET_VERSION "\n");
     } else {
-        say(out, 404, "nothing here; there are /, /metrics, /healthz and /readyz\n");
+        say(out, 404,
+            "nothing here; there are /, /sim, /metrics, /healthz, /readyz and "
+            "/version\n");
     }
 }

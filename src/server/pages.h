@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the node shows over HTTP: /metrics, /healthz, /readyz, and a summary at /. */
+/* What the node shows over HTTP: /metrics, /healthz, /readyz, a summary at /, and the
+ * simulator at /sim. */
 #ifndef PICKET_SERVER_PAGES_H
 #define PICKET_SERVER_PAGES_H
 

@@ -169,6 +169,9 @@ static void on_stepped(void *ctx, const struct pk_step *s)
         t->hooks.answer(t->hooks.ctx, *ticket_at(t, (size_t)s->nth), s->command,
                         s->effects);
     }
+    if (t->hooks.stepped != NULL) {
+        t->hooks.stepped(t->hooks.ctx, s);
+    }
     t->hooks.events(t->hooks.ctx, s->effects);
 }
 

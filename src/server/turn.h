@@ -46,6 +46,8 @@ struct pk_turn_hooks {
     /* All effects of every step on this node, ours or not: the watch stream. Called
      * after answer, so that a reply goes out before what it caused. */
     void (*events)(void *ctx, const struct pk_effects *e);
+    /* The same with the command, before it; NULL: nobody wants it. */
+    void (*stepped)(void *ctx, const struct pk_step *s);
     /* The state was replaced: watchers have a gap. */
     void (*gap)(void *ctx);
     /* Serving began or ended, or another leader is known. */

@@ -108,8 +108,8 @@ static inline void node_broken(void *ctx, const char *why)
 /* Loads what is on the disk. Returns what pk_replica_start says. */
 static inline const char *node_start(struct node *n)
 {
-    struct pk_turn_hooks hooks = {n,        node_answer,   node_refuse, node_events,
-                                  node_gap, node_standing, node_broken};
+    struct pk_turn_hooks hooks = {n,    node_answer, node_refuse,   node_events,
+                                  NULL, node_gap,    node_standing, node_broken};
     char why[256] = "";
     n->turn_options.origin++;
     n->options.origin = n->turn_options.origin;
