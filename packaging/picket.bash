@@ -43,7 +43,8 @@ _picket() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local verb=${COMP_WORDS[1]}
     local verbs='run once acquire extend release elect ls show why watch break fence'
-    verbs+=' gate drill doctor serve dev cluster version'
+    verbs+=' gate drill sim doctor serve dev cluster version'
+    local plays='run fuzz replay'
     local changes='status add promote remove transfer backup restore limits configure'
     local fences='claim check put get show metrics shadow enforce file install'
     COMPREPLY=()
@@ -59,10 +60,13 @@ _picket() {
     --require) _picket_offer $'correctness\nefficiency' "$word" ;;
     --resource-from) _picket_offer $'path-prefix\nheader' "$word" ;;
     --missing) _picket_offer $'refuse\npass\nshadow' "$word" ;;
-    --file | --config | --data) _picket_files "$word" ;;
+    --flavour) _picket_offer $'picket\netcd\nzookeeper\nredlock' "$word" ;;
+    --fence) _picket_offer $'off\ncheck\non' "$word" ;;
+    --file | --config | --data | --trace | --svg | --json | --out) _picket_files "$word" ;;
     --also) _picket_offer "$(_picket_locks "$word")" "$word" ;;
     fence) _picket_offer "${fences// /$'\n'}" "$word" ;;
     cluster) _picket_offer "${changes// /$'\n'}" "$word" ;;
+    sim) _picket_offer "${plays// /$'\n'}" "$word" ;;
     *)
         if [[ $word == -* ]]; then
             _picket_offer "$(_picket_options "$verb")" "$word"
@@ -70,6 +74,7 @@ _picket() {
             case $verb in
             version | extend | serve | dev | drill | doctor | gate) ;;
             fence) [[ $before == file ]] && _picket_files "$word" ;;
+            sim) _picket_files "$word" ;;
             cluster)
                 [[ $before == backup || $before == restore ]] && _picket_files "$word"
                 ;;

@@ -10,7 +10,7 @@ from tap import check, contains, equal, main, test
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 VERBS = ("run", "once", "acquire", "extend", "release", "elect", "ls", "show", "watch",
-         "break", "fence", "gate", "drill", "doctor", "serve", "dev", "cluster",
+         "break", "fence", "gate", "drill", "sim", "doctor", "serve", "dev", "cluster",
          "version")
 TOKEN_MAX = 2**53 - 1
 
