@@ -62,7 +62,8 @@ _picket() {
     --missing) _picket_offer $'refuse\npass\nshadow' "$word" ;;
     --flavour) _picket_offer $'picket\netcd\nzookeeper\nredlock' "$word" ;;
     --fence) _picket_offer $'off\ncheck\non' "$word" ;;
-    --file | --config | --data | --trace | --svg | --json | --out) _picket_files "$word" ;;
+    --file | --config | --data | --trace) _picket_files "$word" ;;
+    --svg | --json | --out) _picket_files "$word" ;;
     --also) _picket_offer "$(_picket_locks "$word")" "$word" ;;
     fence) _picket_offer "${fences// /$'\n'}" "$word" ;;
     cluster) _picket_offer "${changes// /$'\n'}" "$word" ;;

@@ -3,18 +3,6 @@
 
 #include "sim/picture.h"
 
-static void number(struct pk_prose *out, const char *key, uint64_t n)
-{
-    pk_prose_key(out, key);
-    pk_prose_number(out, n);
-}
-
-static void text(struct pk_prose *out, const char *key, const char *value)
-{
-    pk_prose_key(out, key);
-    pk_prose_quoted(out, value);
-}
-
 static void truth(struct pk_prose *out, const char *key, bool value)
 {
     pk_prose_key(out, key);
@@ -25,7 +13,7 @@ static void who(struct pk_prose *out, const char *key, uint32_t w)
 {
     struct pk_prose name = {0};
     pk_prose_who(&name, w);
-    text(out, key, name.data);
+    pk_prose_key_text(out, key, name.data);
     pk_prose_free(&name);
 }
 
@@ -54,7 +42,7 @@ void pk_export_counts(const struct pk_checker *c, struct pk_prose *out)
 {
     pk_prose_add(out, "{");
     for (uint32_t i = 0; i < PK_CHECK_COUNT; i++) {
-        number(out, pk_check_name((enum pk_check)i), c->counts[i]);
+        pk_prose_key_number(out, pk_check_name((enum pk_check)i), c->counts[i]);
     }
     pk_prose_add(out, "}");
 }
@@ -63,30 +51,30 @@ void pk_export_hit(const struct pk_hit *h, const char *why, struct pk_prose *out
 {
     next_of_list(out);
     pk_prose_add(out, "{");
-    text(out, "check", pk_check_name(h->check));
-    number(out, "record", h->record);
-    number(out, "at_us", h->at_us);
-    number(out, "token", h->token);
-    number(out, "other_token", h->other_token);
-    text(out, "why", why);
+    pk_prose_key_text(out, "check", pk_check_name(h->check));
+    pk_prose_key_number(out, "record", h->record);
+    pk_prose_key_number(out, "at_us", h->at_us);
+    pk_prose_key_number(out, "token", h->token);
+    pk_prose_key_number(out, "other_token", h->other_token);
+    pk_prose_key_text(out, "why", why);
     pk_prose_add(out, "}");
 }
 
 static void add_settings(struct pk_prose *out, const struct pk_script *s)
 {
     const struct pk_world_config *c = &s->config;
-    text(out, "title", s->title);
-    text(out, "flavour", pk_flavour_name(c->flavour));
-    text(out, "fence", pk_protection_name(c->fence));
-    number(out, "clients", c->clients);
-    number(out, "ttl_us", c->ttl_us);
+    pk_prose_key_text(out, "title", s->title);
+    pk_prose_key_text(out, "flavour", pk_flavour_name(c->flavour));
+    pk_prose_key_text(out, "fence", pk_protection_name(c->fence));
+    pk_prose_key_number(out, "clients", c->clients);
+    pk_prose_key_number(out, "ttl_us", c->ttl_us);
     truth(out, "checkpoint", c->checkpoint);
-    number(out, "seed", c->seed);
-    number(out, "mistakes", c->mistakes);
-    number(out, "until_us", s->until_us);
+    pk_prose_key_number(out, "seed", c->seed);
+    pk_prose_key_number(out, "mistakes", c->mistakes);
+    pk_prose_key_number(out, "until_us", s->until_us);
     struct pk_prose script = {0};
     pk_script_write(s, &script);
-    text(out, "script", script.data);
+    pk_prose_key_text(out, "script", script.data);
     pk_prose_free(&script);
 }
 
@@ -98,14 +86,14 @@ static void add_view(struct pk_prose *out, const struct pk_world *w)
     pk_prose_add(out, "{");
     if (v.holder >= 0) {
         who(out, "holder", (uint32_t)v.holder);
-        number(out, "token", v.holder_token);
-        number(out, "left_us", v.left_us);
+        pk_prose_key_number(out, "token", v.holder_token);
+        pk_prose_key_number(out, "left_us", v.left_us);
     }
-    number(out, "waiting", v.waiting);
-    number(out, "counter", v.counter);
-    number(out, "fence", v.fence);
-    number(out, "accepted", v.accepted);
-    number(out, "rejected", v.rejected);
+    pk_prose_key_number(out, "waiting", v.waiting);
+    pk_prose_key_number(out, "counter", v.counter);
+    pk_prose_key_number(out, "fence", v.fence);
+    pk_prose_key_number(out, "accepted", v.accepted);
+    pk_prose_key_number(out, "rejected", v.rejected);
     pk_prose_add(out, "}");
 }
 
@@ -113,13 +101,13 @@ static void add_record(struct pk_prose *out, const struct pk_record *r)
 {
     next_of_list(out);
     pk_prose_add(out, "{");
-    number(out, "at_us", r->at_us);
-    text(out, "kind", pk_record_name(r->kind));
+    pk_prose_key_number(out, "at_us", r->at_us);
+    pk_prose_key_text(out, "kind", pk_record_name(r->kind));
     who(out, "who", r->who);
-    number(out, "peer", r->peer);
-    number(out, "code", r->code);
-    number(out, "section", r->section);
-    number(out, "token", r->token);
+    pk_prose_key_number(out, "peer", r->peer);
+    pk_prose_key_number(out, "code", r->code);
+    pk_prose_key_number(out, "section", r->section);
+    pk_prose_key_number(out, "token", r->token);
     pk_prose_key(out, "arg");
     if (r->kind == PK_REC_JUMPED || r->kind == PK_REC_DRIFTS) {
         pk_prose_signed(out, (int64_t)r->arg);
@@ -139,11 +127,11 @@ void pk_export_json(const struct pk_script *s, const struct pk_world *w,
     uint32_t count;
     const struct pk_record *trace = pk_world_trace(w, &count);
     pk_prose_add(out, "{");
-    number(out, "version", 1);
+    pk_prose_key_number(out, "version", 1);
     add_settings(out, s);
     struct pk_prose broken = {0};
     pk_export_checks(pk_checker_mask(c), &broken);
-    text(out, "broken", broken.data);
+    pk_prose_key_text(out, "broken", broken.data);
     pk_prose_free(&broken);
     pk_prose_key(out, "counts");
     pk_export_counts(c, out);

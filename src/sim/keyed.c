@@ -11,6 +11,7 @@
 #include "core/door.h"
 #include "core/status.h"
 #include "sim/inside.h"
+#include "sim/list.h"
 
 enum {
     ETCD_LOOKS_US = 500000,
@@ -66,16 +67,6 @@ static uint64_t true_of(const struct pk_world *w, uint64_t local_us)
     return pk_pendulum_when(&w->actors[PK_WHO_SERVICE].clock, local_us);
 }
 
-/* A list of `count` that has room for one more. */
-static void *room_for(void *list, size_t size, uint32_t count, uint32_t *capacity)
-{
-    if (count < *capacity) {
-        return list;
-    }
-    *capacity = *capacity == 0 ? 16 : 2 * *capacity;
-    return pk_door_resize(list, *capacity * size);
-}
-
 /* ---- sessions ---- */
 
 /* ZooKeeper's sessions end at a tick; etcd's are found dead at the next look. */
@@ -95,7 +86,7 @@ static void open_session(struct pk_world *w, const struct pk_message *m)
     struct session *x = session_of(s, m->request);
     if (x == NULL) {
         s->sessions =
-            room_for(s->sessions, sizeof *x, s->n_sessions, &s->sessions_capacity);
+            pk_list_room(s->sessions, sizeof *x, s->n_sessions, &s->sessions_capacity);
         x = &s->sessions[s->n_sessions++];
         *x = (struct session){.id = m->request, .client = m->from, .alive = true};
     }
@@ -185,7 +176,7 @@ static void acquire(struct pk_world *w, const struct pk_message *m)
         i++;
     }
     if (i == s->n_keys) {
-        s->keys = room_for(s->keys, sizeof s->keys[0], s->n_keys, &s->keys_capacity);
+        s->keys = pk_list_room(s->keys, sizeof s->keys[0], s->n_keys, &s->keys_capacity);
         s->keys[s->n_keys++] = (struct key){.session = m->lease,
                                             .request = m->request,
                                             .revision = ++s->revision,

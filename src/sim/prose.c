@@ -134,3 +134,15 @@ void pk_prose_key(struct pk_prose *p, const char *key)
     pk_prose_quoted(p, key);
     pk_prose_add(p, ":");
 }
+
+void pk_prose_key_number(struct pk_prose *p, const char *key, uint64_t n)
+{
+    pk_prose_key(p, key);
+    pk_prose_number(p, n);
+}
+
+void pk_prose_key_text(struct pk_prose *p, const char *key, const char *text)
+{
+    pk_prose_key(p, key);
+    pk_prose_quoted(p, text);
+}

@@ -30,5 +30,8 @@ void pk_prose_who(struct pk_prose *p, uint32_t who);
 void pk_prose_quoted(struct pk_prose *p, const char *text);
 /* "key": before a value, with a comma if it isn't the first of its object. */
 void pk_prose_key(struct pk_prose *p, const char *key);
+/* The same with its value. */
+void pk_prose_key_number(struct pk_prose *p, const char *key, uint64_t n);
+void pk_prose_key_text(struct pk_prose *p, const char *key, const char *text);
 
 #endif

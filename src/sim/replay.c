@@ -5,18 +5,9 @@
 
 #include "core/door.h"
 #include "sim/chance.h"
+#include "sim/list.h"
 
 enum { LOOK_BACK = 256 };
-
-/* A list of `count` that has room for one more. */
-static void *room_for(void *list, size_t size, uint32_t count, uint32_t *capacity)
-{
-    if (count < *capacity) {
-        return list;
-    }
-    *capacity = *capacity == 0 ? 8 : 2 * *capacity;
-    return pk_door_resize(list, *capacity * size);
-}
 
 /* ---- leases ---- */
 
@@ -36,7 +27,7 @@ static struct pk_replay_lease *lease_of(struct pk_replay *r, uint64_t id)
     struct pk_replay_lease *l = pk_door_resize(NULL, sizeof *l);
     *l = (struct pk_replay_lease){.id = id, .who = r->n_leases + 1};
     (void)pk_tree_insert(&r->leases, &l->node, &id, order_lease);
-    r->by_who = room_for(r->by_who, sizeof l, r->n_leases, &r->leases_capacity);
+    r->by_who = pk_list_room(r->by_who, sizeof l, r->n_leases, &r->leases_capacity);
     r->by_who[r->n_leases++] = l;
     return l;
 }
@@ -130,8 +121,8 @@ static void record(struct pk_replay_lock *l, struct pk_record x, uint32_t who,
                    const uint64_t *claim)
 {
     uint32_t capacity = l->records_capacity;
-    l->records = room_for(l->records, sizeof x, l->n_records, &l->records_capacity);
-    l->whos = room_for(l->whos, sizeof who, l->n_records, &capacity);
+    l->records = pk_list_room(l->records, sizeof x, l->n_records, &l->records_capacity);
+    l->whos = pk_list_room(l->whos, sizeof who, l->n_records, &capacity);
     l->checker.records = l->n_records;
     l->records[l->n_records] = x;
     l->whos[l->n_records++] = who;
@@ -197,7 +188,7 @@ static void granted(struct pk_replay *r, struct pk_replay_lock *l,
            (struct pk_record){
                .at_us = line->at_ms * 1000, .kind = PK_REC_GRANTED, .token = line->token},
            h.who, &claim);
-    l->holds = room_for(l->holds, sizeof h, l->n_holds, &l->holds_capacity);
+    l->holds = pk_list_room(l->holds, sizeof h, l->n_holds, &l->holds_capacity);
     l->holds[l->n_holds++] = h;
 }
 

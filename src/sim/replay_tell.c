@@ -94,12 +94,6 @@ void pk_replay_picture(const struct pk_replay *r, const struct pk_replay_lock *l
 
 /* ---- JSON ---- */
 
-static void number(struct pk_prose *out, const char *key, uint64_t n)
-{
-    pk_prose_key(out, key);
-    pk_prose_number(out, n);
-}
-
 static void add_records(const struct pk_replay *r, const struct pk_replay_lock *l,
                         uint32_t most, struct pk_prose *out)
 {
@@ -109,13 +103,11 @@ static void add_records(const struct pk_replay *r, const struct pk_replay_lock *
         struct pk_prose who = {0};
         pk_replay_name(r, l->whos[i], &who);
         pk_prose_add(out, i > first ? ",\n{" : "{");
-        number(out, "at_us", x->at_us);
-        pk_prose_key(out, "kind");
-        pk_prose_quoted(out, pk_record_name(x->kind));
-        pk_prose_key(out, "who");
-        pk_prose_quoted(out, who.data);
-        number(out, "token", x->token);
-        number(out, "code", x->code);
+        pk_prose_key_number(out, "at_us", x->at_us);
+        pk_prose_key_text(out, "kind", pk_record_name(x->kind));
+        pk_prose_key_text(out, "who", who.data);
+        pk_prose_key_number(out, "token", x->token);
+        pk_prose_key_number(out, "code", x->code);
         pk_prose_add(out, "}");
         pk_prose_free(&who);
     }
@@ -125,8 +117,7 @@ void pk_replay_lock_json(const struct pk_replay *r, const struct pk_replay_lock 
                          uint32_t most, struct pk_prose *out)
 {
     pk_prose_add(out, "{");
-    pk_prose_key(out, "name");
-    pk_prose_quoted(out, l->name);
+    pk_prose_key_text(out, "name", l->name);
     pk_prose_key(out, "counts");
     pk_export_counts(&l->checker, out);
     pk_prose_key(out, "hits");
@@ -147,15 +138,15 @@ void pk_replay_lock_json(const struct pk_replay *r, const struct pk_replay_lock 
 void pk_replay_json(const struct pk_replay *r, struct pk_prose *out)
 {
     pk_prose_add(out, "{");
-    number(out, "version", 1);
-    number(out, "lines", r->lines);
-    number(out, "grants", r->grants);
-    number(out, "renewals", r->renewals);
-    number(out, "refused", r->refused);
-    number(out, "leaders", r->leaders);
-    number(out, "gaps", r->gaps);
-    number(out, "first_ms", r->first_ms);
-    number(out, "last_ms", r->last_ms);
+    pk_prose_key_number(out, "version", 1);
+    pk_prose_key_number(out, "lines", r->lines);
+    pk_prose_key_number(out, "grants", r->grants);
+    pk_prose_key_number(out, "renewals", r->renewals);
+    pk_prose_key_number(out, "refused", r->refused);
+    pk_prose_key_number(out, "leaders", r->leaders);
+    pk_prose_key_number(out, "gaps", r->gaps);
+    pk_prose_key_number(out, "first_ms", r->first_ms);
+    pk_prose_key_number(out, "last_ms", r->last_ms);
     pk_prose_key(out, "locks");
     pk_prose_add(out, "[");
     const struct pk_replay_lock *first = pk_replay_first(r);
