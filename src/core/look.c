@@ -17,6 +17,7 @@ static struct pk_look_claim look_at(const struct pk_claim_part *p, uint32_t plac
         .token = c->token,
         .since_ms = c->since_ms,
         .ends_ms = c->lease->timer.at,
+        .ttl_ms = c->lease->ttl_ms,
         .place = place,
         .parts = c->n_parts,
         .mode = (enum pk_mode)p->mode,
@@ -43,6 +44,7 @@ static struct pk_look_lock look_over(const struct pk_lock *l)
         out.token = c.token;
         out.since_ms = c.since_ms;
         out.ends_ms = c.ends_ms;
+        out.ttl_ms = c.ttl_ms;
         out.label = c.label;
         out.value = c.value;
     }
@@ -73,24 +75,27 @@ bool pk_look_lock(const struct pk_machine *m, struct pk_bytes name,
     return true;
 }
 
-void pk_look_claims(const struct pk_machine *m, struct pk_bytes name,
-                    bool (*see)(void *ctx, const struct pk_look_claim *c), void *ctx)
+void pk_look_holds(const struct pk_machine *m, struct pk_bytes name,
+                   bool (*see)(void *ctx, const struct pk_look_claim *c), void *ctx)
 {
     const struct pk_lock *l = pk_lock_find(m, name);
-    if (l == NULL) {
-        return;
+    struct pk_node *n = l == NULL ? NULL : pk_tree_first(&l->holds);
+    for (bool more = true; more && n != NULL; n = pk_tree_next(n)) {
+        struct pk_look_claim c = look_at(PK_OWNER(n, struct pk_claim_part, node), 0);
+        more = see(ctx, &c);
     }
-    const struct pk_tree *const trees[] = {&l->holds, &l->queue};
+}
+
+void pk_look_waits(const struct pk_machine *m, struct pk_bytes name,
+                   bool (*see)(void *ctx, const struct pk_look_claim *c), void *ctx)
+{
+    const struct pk_lock *l = pk_lock_find(m, name);
+    struct pk_node *n = l == NULL ? NULL : pk_tree_first(&l->queue);
     uint32_t place = 0;
-    bool more = true;
-    for (int queue = 0; queue < 2; queue++) {
-        struct pk_node *n = pk_tree_first(trees[queue]);
-        for (; more && n != NULL; n = pk_tree_next(n)) {
-            place += queue == 1;
-            struct pk_look_claim c =
-                look_at(PK_OWNER(n, struct pk_claim_part, node), place);
-            more = see(ctx, &c);
-        }
+    for (bool more = true; more && n != NULL; n = pk_tree_next(n)) {
+        struct pk_look_claim c =
+            look_at(PK_OWNER(n, struct pk_claim_part, node), ++place);
+        more = see(ctx, &c);
     }
 }
 

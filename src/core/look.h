@@ -16,7 +16,8 @@ struct pk_look_lock {
     /* Of the oldest hold; all 0 when there is none: */
     enum pk_mode mode;
     bool keyed; /* by a client of Redis' idiom; its value says who that is */
-    uint64_t token, since_ms, ends_ms;
+    uint64_t token, since_ms;
+    uint64_t ends_ms, ttl_ms; /* of its lease, unless that is renewed; its TTL */
     struct pk_bytes label, value;
 };
 
@@ -25,9 +26,9 @@ struct pk_look_claim {
     uint64_t lease;
     uint64_t token;    /* 0: it waits */
     uint64_t since_ms; /* of the grant, or of queueing */
-    uint64_t ends_ms;  /* of its lease, unless that is renewed */
-    uint32_t place;    /* in the queue, from 1; 0: it holds */
-    uint32_t parts;    /* locks in its set */
+    uint64_t ends_ms, ttl_ms;
+    uint32_t place; /* in the queue, from 1; 0: it holds */
+    uint32_t parts; /* locks in its set */
     enum pk_mode mode;
     bool keyed;
     struct pk_bytes label, value;
@@ -40,9 +41,11 @@ void pk_look_locks(const struct pk_machine *m, struct pk_bytes after,
 /* False: nobody holds it or waits for it, and it is open. */
 bool pk_look_lock(const struct pk_machine *m, struct pk_bytes name,
                   struct pk_look_lock *out);
-/* The holds of a lock, oldest first, then its queue in order, until `see` says false. */
-void pk_look_claims(const struct pk_machine *m, struct pk_bytes name,
-                    bool (*see)(void *ctx, const struct pk_look_claim *c), void *ctx);
+/* The holds of a lock, oldest first, or its queue in order, until `see` says false. */
+void pk_look_holds(const struct pk_machine *m, struct pk_bytes name,
+                   bool (*see)(void *ctx, const struct pk_look_claim *c), void *ctx);
+void pk_look_waits(const struct pk_machine *m, struct pk_bytes name,
+                   bool (*see)(void *ctx, const struct pk_look_claim *c), void *ctx);
 /* The label of a lease that is alive; empty for one that is not. */
 struct pk_bytes pk_look_label(const struct pk_machine *m, uint64_t lease);
 

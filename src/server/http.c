@@ -310,6 +310,7 @@ static void answer(struct pk_http_stream *c)
 {
     struct pk_http *h = c->http;
     struct pk_http_answer a = {.status = 200, .type = PLAIN_TEXT};
+    a.html = c->request.takes_html;
     a.stream = h->streams < PK_HTTP_STREAMS_MAX ? c : NULL;
     h->options.get(h->options.ctx, c->request.path, c->request.query, &a);
     PK_ASSERT(a.gone == NULL || a.stream == c);
@@ -457,6 +458,11 @@ bool pk_http_send(struct pk_http_stream *s, struct pk_bytes data)
         push(s);
     }
     return true;
+}
+
+bool pk_http_idle(const struct pk_http_stream *s)
+{
+    return s->stage == STREAMING && !s->writing && s->out.len == 0;
 }
 
 void pk_http_end(struct pk_http_stream *s)

@@ -15,6 +15,7 @@
 #include "raft/uvio.h"
 #include "server/birth.h"
 #include "server/conn.h"
+#include "server/dash.h"
 #include "server/http.h"
 #include "server/hub.h"
 #include "server/metrics.h"
@@ -46,6 +47,7 @@ struct pk_server {
     struct pk_replica *replica;
     struct pk_metrics *metrics;
     struct pk_http *http;
+    struct pk_dash *dash;
     uint64_t leader_id;     /* 0: nobody known, */
     uint64_t leaderless_ms; /* since when; 0: somebody is */
     uint64_t load;          /* commands of a recent turn, smoothed */

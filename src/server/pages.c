@@ -80,7 +80,6 @@ void pk_pages_get(void *ctx, struct pk_bytes path, struct pk_bytes query,
                   struct pk_http_answer *out)
 {
     struct pk_server *s = ctx;
-    (void)query;
     out->type = "text/plain; charset=utf-8";
     if (pk_bytes_equal(path, pk_text("/metrics"))) {
         out->status = 200;
@@ -92,6 +91,8 @@ void pk_pages_get(void *ctx, struct pk_bytes path, struct pk_bytes query,
         show_ready(s, out);
     } else if (pk_bytes_equal(path, pk_text("/"))) {
         show_summary(s, out);
+    } else if (pk_bytes_equal(path, pk_text("/events"))) {
+        pk_dash_open(s->dash, query, out);
     } else if (pk_bytes_equal(path, pk_text("/sim"))) {
         show_simulator(out);
     } else if (pk_bytes_equal(path, pk_text("/version"))) {

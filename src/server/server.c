@@ -119,14 +119,17 @@ static void on_prepare(uv_prepare_t *prepare)
 
 static void on_sweep(uv_timer_t *timer)
 {
-    pk_conns_sweep(timer->data);
+    struct pk_server *s = timer->data;
+    pk_conns_sweep(s);
+    pk_dash_sample(s->dash);
 }
 
 /* ---- hooks of the turn ---- */
 
-static void on_events(void *ctx, const struct pk_effects *e)
+static void on_events(void *ctx, const struct pk_command *c, const struct pk_effects *e)
 {
     struct pk_server *s = ctx;
+    pk_dash_step(s->dash, c, e); /* old news too: it knows when they were */
     if (s->replay_until != 0) {
         /* Old news, and counted when it was new: the log is run again after a start. */
         struct pk_standing st = pk_replica_standing(s->replica);
@@ -144,6 +147,7 @@ static void on_gap(void *ctx)
     struct pk_server *s = ctx;
     pk_metrics_count(s->metrics, PK_COUNT_GAPS, 1);
     pk_hub_gap(&s->hub);
+    pk_dash_gap(s->dash);
 }
 
 static void on_standing(void *ctx, bool serving, uint64_t leader_id)
@@ -227,6 +231,7 @@ static void close_everything(struct pk_server *s)
         pk_http_close(s->http, on_http_closed, s);
         s->http = NULL;
     }
+    pk_dash_close(s->dash);
     pk_replica_close(s->replica, on_replica_closed, s);
 }
 
@@ -458,6 +463,7 @@ static int start(struct pk_server *s)
     }
     s->self = s->birth.self;
     s->metrics = pk_metrics_new(s->options.prefixes, s->options.n_prefixes);
+    s->dash = pk_dash_new(s);
     const char *wrong = pk_peers_load(&s->peers, s->options.data);
     int code = wrong == NULL ? open_doors(s) : fail(s->options.data, wrong);
     if (code == 0) {
@@ -478,6 +484,7 @@ static void free_server(struct pk_server *s)
     pk_turn_free(s->turn);
     pk_uvio_free(s->uvio);
     pk_metrics_free(s->metrics);
+    pk_dash_free(s->dash);
     pk_effects_free(&s->annotated);
     pk_door_resize(s->conns, 0);
     (void)close(s->birth.lock_fd);

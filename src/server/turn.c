@@ -169,7 +169,7 @@ static void on_stepped(void *ctx, const struct pk_step *s)
         t->hooks.answer(t->hooks.ctx, *ticket_at(t, (size_t)s->nth), s->command,
                         s->effects);
     }
-    t->hooks.events(t->hooks.ctx, s->effects);
+    t->hooks.events(t->hooks.ctx, s->command, s->effects);
 }
 
 static void on_applied(void *ctx, const struct pk_entry *e)
@@ -540,4 +540,11 @@ struct pk_turn_counts pk_turn_counts(const struct pk_turn *t)
     struct pk_turn_counts counts = t->counts;
     counts.left_out_ms = t->reign.left_out_ms;
     return counts;
+}
+
+uint64_t pk_turn_clock(const struct pk_turn *t, uint64_t now_ms)
+{
+    PK_ASSERT(t->serving);
+    uint64_t since = now_ms > t->reign.now_ms ? now_ms - t->reign.now_ms : 0;
+    return t->reign.tau_ms + (since > t->reign.pause_ms ? 0 : since);
 }

@@ -44,8 +44,9 @@ struct pk_turn_hooks {
     /* Nothing is taken in while it runs. */
     void (*refuse)(void *ctx, struct pk_ticket t, enum pk_refusal why);
     /* All effects of every step on this node, ours or not: the watch stream. Called
-     * after answer, so that a reply goes out before what it caused. */
-    void (*events)(void *ctx, const struct pk_effects *e);
+     * after answer, so that a reply goes out before what it caused. `c` is NULL for
+     * pieces of a backup. */
+    void (*events)(void *ctx, const struct pk_command *c, const struct pk_effects *e);
     /* The state was replaced: watchers have a gap. */
     void (*gap)(void *ctx);
     /* Serving began or ended, or another leader is known. */
@@ -106,5 +107,8 @@ void pk_turn_resume(struct pk_turn *t);
 /* The node ends, whatever is under way: everything taken in is refused now. */
 void pk_turn_give_up(struct pk_turn *t);
 struct pk_turn_counts pk_turn_counts(const struct pk_turn *t);
+/* Cluster time now, on a node that serves: the machine's clock is that of the last entry.
+ */
+uint64_t pk_turn_clock(const struct pk_turn *t, uint64_t now_ms);
 
 #endif

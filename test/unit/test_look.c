@@ -74,7 +74,10 @@ static struct seen locks_after(const char *after, uint32_t most)
 static struct seen claims_of(const char *name, uint32_t most)
 {
     struct seen s = {.most = most};
-    pk_look_claims(m, pk_text(name), see_claim, &s);
+    pk_look_holds(m, pk_text(name), see_claim, &s);
+    if (s.n < most) {
+        pk_look_waits(m, pk_text(name), see_claim, &s);
+    }
     return s;
 }
 
@@ -110,6 +113,7 @@ TEST(look__sees_holds_and_the_queue)
     CHECK_U64(l.token, token);
     CHECK_U64(l.since_ms, 300);
     CHECK_U64(l.ends_ms, 10100);
+    CHECK_U64(l.ttl_ms, 10000);
     CHECK(l.mode == PK_SHARED && !l.keyed && l.closed_until_ms == 0);
     CHECK(pk_bytes_equal(l.label, pk_text("first")));
     CHECK(pk_bytes_equal(l.value, pk_text("here")));
@@ -124,6 +128,7 @@ TEST(look__sees_holds_and_the_queue)
     CHECK_U64(s.claims[3].since_ms, 600);
     CHECK(s.claims[3].mode == PK_EXCLUSIVE && s.claims[3].parts == 1);
     CHECK(pk_bytes_equal(s.claims[3].label, pk_text("second")));
+    CHECK_U64(claims_of("db", 1).n, 1);
     CHECK_U64(claims_of("db", 3).n, 3);
     CHECK_U64(claims_of("none", 8).n, 0);
     CHECK(!pk_look_lock(m, pk_text("none"), &l));

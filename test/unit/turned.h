@@ -75,8 +75,10 @@ static inline void node_refuse(void *ctx, struct pk_ticket t, enum pk_refusal wh
     CHECK(!pk_turn_add(n->turn, &c, t)); /* not while somebody is refused */
 }
 
-static inline void node_events(void *ctx, const struct pk_effects *e)
+static inline void node_events(void *ctx, const struct pk_command *c,
+                               const struct pk_effects *e)
 {
+    (void)c;
     struct node *n = ctx;
     for (uint32_t i = 0; i < e->count; i++) {
         n->events[e->list[i].kind]++;
