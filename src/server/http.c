@@ -255,12 +255,12 @@ static uv_buf_t describe(struct pk_http_stream *c, struct pk_http_answer *a, cha
     } else {
         (void)snprintf(length, sizeof length, "Content-Length: %zu\r\n", len);
     }
-    int n = snprintf(out, size,
-                     "Content-Type: text/html; charset=utf-8\r\n%s%s"
-                     "Vary: Accept-Encoding\r\nETag: %s\r\nCache-Control: no-cache\r\n"
-                     "Content-Security-Policy: %s\r\n",
-                     length, packed && !has ? "Content-Encoding: gzip\r\n" : "", p->tag,
-                     p->policy);
+    int n = snprintf(
+        out, size,
+        "Content-Type: text/html; charset=utf-8\r\n%s%s"
+        "Vary: Accept, Accept-Encoding\r\nETag: %s\r\nCache-Control: no-cache\r\n"
+        "Content-Security-Policy: %s\r\n",
+        length, packed && !has ? "Content-Encoding: gzip\r\n" : "", p->tag, p->policy);
     PK_ASSERT(n > 0 && n < (int)size);
     const unsigned char *bytes = packed ? p->packed : p->plain;
     return uv_buf_init((char *)(uintptr_t)bytes, has ? 0 : (unsigned)len);
