@@ -54,7 +54,7 @@ function within(counts, bounds, percent) {
 
 function boundWords(ms) {
   if (ms === null) return "over an hour";
-  return ms === 0 ? "at once" : `within ${duration(ms)}`;
+  return ms === 0 ? "at once" : `within ${about(ms)}`;
 }
 
 function bars(id, counts, bounds, kind) {

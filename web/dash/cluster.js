@@ -60,6 +60,8 @@ function showLink() {
 
 // ---- nodes ----
 
+const LAG_MUCH = 200; // entries; fewer are just on their way
+
 function nodeState(m) {
   if (m.silent_ms === "away") return ["away", "✕ not connected"];
   if (m.silent_ms !== null && m.silent_ms >= 2000) {
@@ -67,14 +69,13 @@ function nodeState(m) {
   }
   if (m.leader) return ["leads", "◆ leader"];
   if (m.role !== "voter") return ["", m.role];
-  return [m.lag > 0 ? "behind" : "", "follower"];
+  return [m.lag > LAG_MUCH ? "behind" : "", "follower"];
 }
 
 function nodeItem(m) {
   const [kind, word] = nodeState(m);
-  const lag = m.lag === null ? "the leader knows its lag"
-    : m.lag === 0 ? "up to date" : `${many(m.lag, "entry").replace("entrys", "entries")
-    } behind`;
+  const lag = m.lag === null ? (m.leader ? "heard just now" : "the leader knows more")
+    : m.lag <= LAG_MUCH ? `up to date, lag ${m.lag}` : `▲ ${count(m.lag)} entries behind`;
   const name = m.self || m.http === "" ? h("b", {}, m.name)
     : h("a", { href: `http://${m.http}/` }, h("b", {}, m.name));
   return h("li", { class: kind }, h("span", {}, name, m.self ? " (this one)" : ""),
@@ -100,6 +101,6 @@ function showNumbers() {
   $("numbers").replaceChildren(number("Locks", count(t.locks)),
     number("Holds", count(t.holds)), number("Waiting", count(t.waits)),
     number("Leases", count(t.leases)), number("Last token", count(t.token)),
-    number("Refused by fences", count(times.rejected), times.rejected > 0),
+    number("Refusals", count(times.rejected), times.rejected > 0),
     number("Term", count(c.term)), number("Commit", count(c.commit)));
 }

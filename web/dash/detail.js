@@ -130,7 +130,7 @@ function axis(scale, bottom) {
     const x = scale.x(ms);
     shapes.push(svg("line", { class: "rule", x1: x, x2: x, y1: TOP, y2: bottom }),
       svg("text", { class: "tick", x, y: bottom + 15 }, ms === 0 ? "now"
-        : `−${duration(ms)}`));
+        : `−${about(ms)}`));
   }
   return shapes;
 }
@@ -147,10 +147,12 @@ function drawLanes(past) {
     return [svg("text", { class: "ink", x: 4, y: y + 17 }, cut(lane.who)),
       ...lane.holds.flatMap((p) => holdShapes(p, y, scale))];
   });
+  const fresh = $("lanes").firstChild === null;
   $("lanes").hidden = $("legend").hidden = lanes.length === 0;
   $("lanes").replaceChildren(svg("svg", { width, height: bottom + AXIS, role: "img",
     "aria-label": `The last ${many(past.length, "hold")} of this lock; `
       + "a table of the same is below." }, ...axis(scale, bottom), ...shapes));
+  if (fresh) $("lanes").scrollLeft = width; // where now is
 }
 
 // Moments that the picture was made at move on with the clock.

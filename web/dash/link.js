@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The stream of events, and whether what the page shows is still true.
 //
-// A server that lives says something each second. After three seconds of silence, or when
-// the connection is gone, everything shown is old: the page turns grey and says so.
+// A server that lives says something each second. When it is silent for longer, or
+// the connection is gone, everything shown is old: the page turns grey and says so, and
+// what was running stands where the server last said.
 
-const SILENCE_MS = 3000;
+const SILENCE_MS = 2500;
 const AGAIN_MS = 2000;
 const OLD_MS = 2000; // of a follower's data
 
-const link = { source: null, heard: 0, again: 0, since: 0 };
+const link = { source: null, heard: 0, again: 0 };
 // What the server has told, put together.
 const now = { clock: 0, got: 0, ticking: false, age: null, rows: [], matched: 0 };
 
@@ -23,9 +24,8 @@ const isLive = () => document.documentElement.dataset.live !== "no";
 function setLive(state) {
   const root = document.documentElement;
   if (root.dataset.live === state) return;
-  if (state === "no") now.clock = clock(); // here it stops
   root.dataset.live = state;
-  if (state === "no") link.since = performance.now();
+  if (state === "no") tick(); // back to what was said
 }
 
 function query() {

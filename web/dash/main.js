@@ -18,7 +18,7 @@ function show(told) {
 }
 
 function tick() {
-  if (now.cluster && isLive()) {
+  if (now.cluster) {
     tickRows();
     tickEvents();
     tickDetail();
@@ -37,9 +37,7 @@ function setTheme(theme) {
   const root = document.documentElement;
   if (theme === "auto") delete root.dataset.theme;
   else root.dataset.theme = theme;
-  say($("theme").querySelector("span"), theme);
-  setAttribute($("theme"), "aria-label",
-    `Colours: ${theme === "auto" ? "automatic" : theme}`);
+  say($("theme-word"), theme);
   try { localStorage.setItem("theme", theme); } catch { /* then not */ }
 }
 
@@ -57,4 +55,8 @@ bindFilter();
 bindDetail();
 showDetail();
 connect();
-setInterval(() => { watchSilence(); tick(); if (!isLive()) showLink(); }, TICK_MS);
+setInterval(() => {
+  watchSilence();
+  if (isLive()) tick();
+  else showLink();
+}, TICK_MS);

@@ -43,6 +43,8 @@ function duration(ms) {
   return `${Math.floor(ms / DAY)} d`;
 }
 
+// For bounds and axes, which are round.
+const about = (ms) => duration(ms).replace(".0 s", " s");
 // The same for a count-down: tenths below ten seconds, so that it is seen to run.
 const left = (ms) => (ms < 10 * SECOND
   ? `${(Math.max(0, Math.floor(ms / 100)) / 10).toFixed(1)} s` : duration(ms));
