@@ -10,7 +10,7 @@ SEEDS ?= 20000
 SECONDS ?= 120
 
 .PHONY: help run build test lint format coverage bench-core bench-peers bench-gate \
-	contend chaos fuzz model mutants sim sim-mutants install setup clean
+	contend chaos fuzz model mutants sim sim-matrix sim-mutants install setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -74,6 +74,10 @@ sim: build ## simulate SEEDS (20000) clusters with faults in virtual time
 sim-mutants: build ## plant mistakes in copies of the server and see each one caught
 	@ninja -C build test/sim
 	@test/sim/mutants.sh --all build
+
+sim-matrix: build ## what breaks in SEEDS (20000) simulated worlds of each setting
+	@ninja -C build test/matrix
+	@build/test/matrix --seeds $(SEEDS)
 
 install: setup build/build.ninja ## install under PREFIX (/usr/local) and DESTDIR
 	@meson configure build -Dprefix=$(PREFIX)

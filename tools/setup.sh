@@ -11,14 +11,15 @@ set -eu
 
 raft_least=0.22.1
 build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libhttp-parser-dev libssl-dev
-    libraft-dev libsqlite3-dev libpq-dev libmariadb-dev libhiredis-dev'
+    libraft-dev libsqlite3-dev libpq-dev libmariadb-dev libhiredis-dev
+    clang lld-14 wasi-libc libclang-rt-14-dev-wasm32'
 clang='clang libclang-rt-14-dev'
 case ${1:-} in
 build) wanted=$build ;;
 test)
     wanted="$build $clang python3 shellcheck redis-server redis-tools python3-redis
         iproute2 iptables nodejs npm strace sqlite3 postgresql mariadb-server
-        nginx-light"
+        nginx-light chromium"
     ;;
 lint) wanted="$build clang-format clang-tidy python3 shellcheck" ;;
 coverage) wanted="$build gcovr python3" ;;

@@ -27,7 +27,7 @@ LAYERS = {
     "proto": {"core", "proto"},
     "fence": {"core", "host", "client", "fence", "public"},
     "raft": {"core", "host", "raft"},
-    "server": {"core", "host", "proto", "raft", "server"},
+    "server": {"core", "host", "proto", "raft", "server", "sim"},
     "gate": {"core", "host", "proto", "server", "gate", "public"},
     "sim": {"core", "client", "sim", "public"},
     "cli": {"*"},

@@ -14,8 +14,10 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "sim/export.h"
 #include "sim/parity.h"
 #include "sim/picture.h"
+#include "sim/replay.h"
 #include "sim/script.h"
 #include "sim/tell.h"
 
@@ -370,6 +372,16 @@ EXPORT(act) bool act(uint32_t side, double at_us, uint32_t who, uint32_t op, dou
     return true;
 }
 
+/* Gives it the title in the room, without line breaks. */
+EXPORT(name_script) void name_script(uint32_t side)
+{
+    struct pk_script *s = &sides[side].script;
+    memset(s->title, 0, sizeof s->title);
+    for (size_t i = 0; i < room_len && i < sizeof s->title - 1; i++) {
+        s->title[i] = (unsigned char)room_data[i] < ' ' ? ' ' : room_data[i];
+    }
+}
+
 /* Forgets all acts after that time; how many they were. */
 EXPORT(drop_after) uint32_t drop_after(uint32_t side, double at_us)
 {
@@ -516,32 +528,31 @@ EXPORT(records) void records(uint32_t side, uint32_t from)
     add_records(&sides[side].now, from);
 }
 
-/* Everything, for who wants to look at it with other tools. */
+/* Everything, for who wants to look at it with other tools: what `picket sim run --json`
+ * says. */
 EXPORT(everything) void everything(uint32_t side)
 {
     struct side *s = &sides[side];
-    struct view *v = look(s, &s->known, s->script.until_us);
-    struct pk_prose script = {0};
-    pk_script_write(&s->script, &script);
+    const struct view *v = look(s, &s->known, s->script.until_us);
     begin_text();
-    pk_prose_add(&out, "{");
-    words("picket", PICKET_VERSION);
-    words("script", script.data);
-    pk_prose_key(&out, "hits");
-    add_hits(&v->checker);
-    pk_prose_key(&out, "records");
-    add_records(v, 0);
-    pk_prose_add(&out, "}\n");
-    pk_prose_free(&script);
+    pk_export_json(&s->script, v->world, &v->checker, &out);
 }
 
-/* The timeline from..to, of what is known by `seen`. */
-EXPORT(picture)
-void picture(uint32_t side, double from, double to, double seen, uint32_t width,
-             uint32_t styled)
+/* The picture of the whole run, with its own colours. */
+EXPORT(whole_picture) void whole_picture(uint32_t side, uint32_t width)
 {
     struct side *s = &sides[side];
-    struct view *v = look(s, &s->known, (uint64_t)seen);
+    const struct view *v = look(s, &s->known, s->script.until_us);
+    begin_text();
+    pk_export_picture(&s->script, v->world, &v->checker, width, &out);
+}
+
+/* The timeline from..to, of what is known by `seen`, in the page's colours. */
+EXPORT(picture)
+void picture(uint32_t side, double from, double to, double seen, uint32_t width)
+{
+    struct side *s = &sides[side];
+    const struct view *v = look(s, &s->known, (uint64_t)seen);
     struct pk_picture p = {.clients = s->script.config.clients,
                            .from_us = (uint64_t)from,
                            .to_us = (uint64_t)to,
@@ -549,12 +560,86 @@ void picture(uint32_t side, double from, double to, double seen, uint32_t width,
                            .width = width,
                            .hits = v->checker.hits,
                            .n_hits = v->checker.n_hits,
-                           .title = s->script.title,
-                           .styled = styled != 0};
+                           .title = s->script.title};
     p.nodes = s->script.config.flavour == PK_FLAVOUR_REDLOCK ? PK_NODES_MAX : 0;
     p.trace = pk_world_trace(v->world, &p.count);
     begin_text();
     pk_picture_draw(&p, &out);
+}
+
+/* ---- traces of real clusters ---- */
+
+static struct pk_replay *replay;
+
+/* Reads the trace in the room. False: the text says why, as an object. */
+EXPORT(read_trace) bool read_trace(void)
+{
+    uint32_t line = 0;
+    if (replay != NULL) {
+        pk_replay_free(replay);
+    }
+    replay = pk_replay_new(pk_bytes("", 0));
+    const char *wrong = pk_replay_read(replay, room_data, room_len, &line);
+    begin_text();
+    if (wrong != NULL) {
+        pk_prose_add(&out, "{");
+        number("line", line);
+        words("text", wrong);
+        pk_prose_add(&out, "}");
+    }
+    return wrong == NULL;
+}
+
+/* What it is about: totals, and its locks with how often each was broken. */
+EXPORT(trace_summary) void trace_summary(void)
+{
+    begin_text();
+    pk_prose_add(&out, "{");
+    number("grants", replay->grants);
+    number("renewals", replay->renewals);
+    number("refused", replay->refused);
+    number("leaders", replay->leaders);
+    number("gaps", replay->gaps);
+    number("first", replay->first_ms);
+    number("last", replay->last_ms);
+    truth("cut", replay->cut);
+    pk_prose_key(&out, "locks");
+    pk_prose_add(&out, "[");
+    const struct pk_replay_lock *l = pk_replay_first(replay);
+    for (; l != NULL; l = pk_replay_next(l)) {
+        next_item();
+        words("name", l->name);
+        number("hits", l->checker.n_hits);
+        pk_prose_add(&out, "}");
+    }
+    pk_prose_add(&out, "]}");
+}
+
+static const struct pk_replay_lock *lock_number(uint32_t n)
+{
+    const struct pk_replay_lock *l = pk_replay_first(replay);
+    while (l != NULL && n-- > 0) {
+        l = pk_replay_next(l);
+    }
+    return l;
+}
+
+EXPORT(trace_lock) void trace_lock(uint32_t n, uint32_t most)
+{
+    const struct pk_replay_lock *l = lock_number(n);
+    begin_text();
+    if (l != NULL) {
+        pk_replay_lock_json(replay, l, most, &out);
+    }
+}
+
+EXPORT(trace_picture) void trace_picture(uint32_t n, uint32_t width)
+{
+    const struct pk_replay_lock *l = lock_number(n);
+    begin_text();
+    if (l != NULL) {
+        pk_replay_picture(replay, l, width, false, &out);
+    }
 }
 
 /* ---- looking for trouble ---- */

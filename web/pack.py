@@ -43,6 +43,7 @@ def scenario_of(path):
     """A scenario as the page lists it: its title, and what its comments tell."""
     text = text_of(path)
     comments = re.findall(r"#[ ]*(.*)", text)
+    text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
     return {"name": os.path.basename(path).removesuffix(".sim"), "title": comments[0],
             "about": " ".join(comments[1:]), "text": text}
 

@@ -20,6 +20,7 @@ extern const struct pk_cli_verb pk_cli_break;
 extern const struct pk_cli_verb pk_cli_fence;
 extern const struct pk_cli_verb pk_cli_drill;
 extern const struct pk_cli_verb pk_cli_gate;
+extern const struct pk_cli_verb pk_cli_sim;
 extern const struct pk_cli_verb pk_cli_serve;
 extern const struct pk_cli_verb pk_cli_dev;
 extern const struct pk_cli_verb pk_cli_cluster;

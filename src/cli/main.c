@@ -8,10 +8,10 @@
 #include "cli/errors.h"
 
 static const struct pk_cli_verb *const verbs[] = {
-    &pk_cli_run,     &pk_cli_once,  &pk_cli_acquire, &pk_cli_extend, &pk_cli_release,
-    &pk_cli_elect,   &pk_cli_ls,    &pk_cli_show,    &pk_cli_watch,  &pk_cli_break,
-    &pk_cli_fence,   &pk_cli_gate,  &pk_cli_drill,   &pk_cli_serve,  &pk_cli_dev,
-    &pk_cli_cluster, &pk_cli_bench, &pk_cli_version,
+    &pk_cli_run,   &pk_cli_once,    &pk_cli_acquire, &pk_cli_extend,  &pk_cli_release,
+    &pk_cli_elect, &pk_cli_ls,      &pk_cli_show,    &pk_cli_watch,   &pk_cli_break,
+    &pk_cli_fence, &pk_cli_gate,    &pk_cli_drill,   &pk_cli_sim,     &pk_cli_serve,
+    &pk_cli_dev,   &pk_cli_cluster, &pk_cli_bench,   &pk_cli_version,
 };
 
 enum { VERBS = sizeof verbs / sizeof verbs[0] };

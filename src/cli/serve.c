@@ -16,7 +16,7 @@ struct settings {
     struct pk_server_options server;
     const char *config;
     const char *log;
-    uint64_t election_ms, connections;
+    uint64_t election_ms, connections, trace_mb;
     struct pk_option_list prefixes;
 };
 
@@ -53,6 +53,12 @@ static const struct pk_option options[] = {
     {PK_OPTION_LIST, 0, "metrics-prefix", "PREFIX",
      "label metrics of locks by this prefix of their names;\nmay be repeated",
      offsetof(struct settings, prefixes), 0, 0},
+    {PK_OPTION_TEXT, 0, "trace", "FILE",
+     "record what happens for 'picket sim replay'; goes on at\nthe end of FILE",
+     offsetof(struct settings, server.trace), 0, 0},
+    {PK_OPTION_NUMBER, 0, "trace-mb", "N",
+     "begin FILE anew after N MiB, and keep the last one as\nFILE.old (default: 64)",
+     offsetof(struct settings, trace_mb), 1, 1 << 20},
     {PK_OPTION_TEXT, 0, "log", "FORMAT", "text (the default) or json",
      offsetof(struct settings, log), 0, 0},
     {PK_OPTION_TEXT, 0, "config", "FILE",
@@ -158,6 +164,7 @@ static int check(struct settings *s)
     }
     s->server.election_ms = (uint32_t)s->election_ms;
     s->server.connections = (uint32_t)s->connections;
+    s->server.trace_bytes = s->trace_mb << 20;
     s->server.prefixes = s->prefixes.at;
     s->server.n_prefixes = s->prefixes.count;
     return 0;
@@ -168,7 +175,8 @@ static int run(int argc, char **argv)
     struct settings s = {.server = {.data = "picket-data",
                                     .listen = "127.0.0.1:7420",
                                     .http = "127.0.0.1:7421"},
-                         .log = "text"};
+                         .log = "text",
+                         .trace_mb = 64};
     struct pk_words words;
     const char *config = config_path(argc, argv);
     int code = config == NULL ? -1 : add_config(config, &argc, &argv);

@@ -6,14 +6,24 @@
 
 /* ---- time ---- */
 
+uint64_t pk_dash_age(struct pk_server *s)
+{
+    if (pk_turn_serving(s->turn)) {
+        return 0;
+    }
+    bool others = s->leader_id != 0 && s->leader_id != s->self.id;
+    return others ? pk_uvio_silence_ms(s->uvio, s->leader_id) : UINT64_MAX;
+}
+
 uint64_t pk_dash_clock(const struct pk_dash *d, bool *ticking)
 {
     struct pk_server *s = d->server;
     uint64_t clock = pk_machine_clock(pk_replica_machine(s->replica));
-    *ticking = s->leader_id != 0;
     if (pk_turn_serving(s->turn)) {
+        *ticking = true;
         return pk_turn_clock(s->turn, pk_server_now(s));
     }
+    *ticking = pk_dash_age(s) != UINT64_MAX;
     /* Whoever leads moves it on; we learn of it with the next entry. */
     return *ticking ? clock + (uv_now(&s->loop) - d->stepped_ms) : clock;
 }

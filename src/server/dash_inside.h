@@ -69,6 +69,9 @@ struct pk_dash {
     struct pk_resp_out part, message;
 };
 
+/* How old what this node knows can be: a leader's own word is news, and a follower knows
+ * what the leader knew when it was last heard; UINT64_MAX: nobody leads. */
+uint64_t pk_dash_age(struct pk_server *s);
 /* Cluster time as far as this node can tell; *ticking: it goes on. */
 uint64_t pk_dash_clock(const struct pk_dash *d, bool *ticking);
 /* Writes what `v` has to be told into d->message. False: nothing has changed. */

@@ -472,14 +472,9 @@ static bool add_rows(struct writing *w, struct pk_viewer *v)
     return true;
 }
 
-/* How old what is shown can be: a leader's own word is news, and a follower knows all
- * that the leader knew when it was last heard. */
 static void put_age(struct pk_jout *j, struct pk_server *s)
 {
-    uint64_t ms = pk_turn_serving(s->turn) ? 0
-                  : s->leader_id == 0 || s->leader_id == s->self.id
-                      ? UINT64_MAX
-                      : pk_uvio_silence_ms(s->uvio, s->leader_id);
+    uint64_t ms = pk_dash_age(s);
     pk_jout_key(j, "age_ms");
     if (ms == UINT64_MAX) {
         pk_jout_null(j);

@@ -20,6 +20,7 @@
 #include "server/hub.h"
 #include "server/metrics.h"
 #include "server/server.h"
+#include "server/trace.h"
 #include "server/turn.h"
 
 enum {
@@ -46,6 +47,7 @@ struct pk_server {
     struct pk_turn *turn;
     struct pk_replica *replica;
     struct pk_metrics *metrics;
+    struct pk_trace_log *trace; /* NULL: none is recorded */
     struct pk_http *http;
     struct pk_dash *dash;
     uint64_t leader_id;     /* 0: nobody known, */

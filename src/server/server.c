@@ -101,6 +101,7 @@ static void turn(struct pk_server *s)
     }
     measure(s);
     pk_conns_flush(s);
+    pk_trace_log_flush(s->trace); /* after the answers: nobody waits for it */
     arm_deadline(s, now);
     if (s->draining) {
         drain(s, now);
@@ -126,10 +127,26 @@ static void on_sweep(uv_timer_t *timer)
 
 /* ---- hooks of the turn ---- */
 
-static void on_events(void *ctx, const struct pk_command *c, const struct pk_effects *e)
+static uint64_t cluster_ms(const struct pk_server *s)
+{
+    return pk_machine_clock(pk_replica_machine(s->replica));
+}
+
+static void on_stepped(void *ctx, const struct pk_step *step)
 {
     struct pk_server *s = ctx;
-    pk_dash_step(s->dash, c, e); /* old news too: it knows when they were */
+    /* Old news too: it knows when they were. */
+    pk_dash_step(s->dash, step->command, step->effects);
+    bool old = s->replay_until != 0 &&
+               pk_replica_standing(s->replica).applied_index < s->replay_until;
+    if (!old) {
+        pk_trace_log_step(s->trace, cluster_ms(s), step->command, step->effects);
+    }
+}
+
+static void on_events(void *ctx, const struct pk_effects *e)
+{
+    struct pk_server *s = ctx;
     if (s->replay_until != 0) {
         /* Old news, and counted when it was new: the log is run again after a start. */
         struct pk_standing st = pk_replica_standing(s->replica);
@@ -139,13 +156,14 @@ static void on_events(void *ctx, const struct pk_command *c, const struct pk_eff
         s->replay_until = 0;
     }
     pk_metrics_step(s->metrics, e);
-    pk_hub_step(&s->hub, e, pk_machine_clock(pk_replica_machine(s->replica)));
+    pk_hub_step(&s->hub, e, cluster_ms(s));
 }
 
 static void on_gap(void *ctx)
 {
     struct pk_server *s = ctx;
     pk_metrics_count(s->metrics, PK_COUNT_GAPS, 1);
+    pk_trace_log_gap(s->trace, cluster_ms(s));
     pk_hub_gap(&s->hub);
     pk_dash_gap(s->dash);
 }
@@ -157,12 +175,15 @@ static void on_standing(void *ctx, bool serving, uint64_t leader_id)
     s->leader_id = leader_id;
     s->leaderless_ms = 0; /* counted from now, if it is nobody */
     const struct pk_peer *p = pk_peers_find(&s->peers, leader_id);
+    const char *leader = leader_id == s->self.id ? s->self.name
+                         : p != NULL             ? p->name
+                         : leader_id == 0        ? "none"
+                                                 : "unknown";
+    if (another) {
+        pk_trace_log_leader(s->trace, cluster_ms(s), leader_id == 0 ? "" : leader);
+    }
     pk_log(PK_LOG_INFO, serving ? "serving" : "standing", "node", s->self.name, "leader",
-           leader_id == s->self.id ? s->self.name
-           : p != NULL             ? p->name
-           : leader_id == 0        ? "none"
-                                   : "unknown",
-           "term", pk_log_u64(pk_replica_standing(s->replica).term), NULL);
+           leader, "term", pk_log_u64(pk_replica_standing(s->replica).term), NULL);
     for (uint32_t i = 0; i < s->conn_slots; i++) {
         struct pk_conn *c = s->conns[i];
         if (c == NULL || c->closing) {
@@ -427,6 +448,7 @@ static int start_replica(struct pk_server *s)
                                   .answer = pk_dispatch_answer,
                                   .refuse = pk_dispatch_refuse,
                                   .events = on_events,
+                                  .stepped = s->trace != NULL ? on_stepped : NULL,
                                   .gap = on_gap,
                                   .standing = on_standing,
                                   .broken = on_broken};
@@ -464,6 +486,16 @@ static int start(struct pk_server *s)
     s->self = s->birth.self;
     s->metrics = pk_metrics_new(s->options.prefixes, s->options.n_prefixes);
     s->dash = pk_dash_new(s);
+    if (s->options.trace != NULL) {
+        struct pk_trace_log_options t = {.path = s->options.trace,
+                                         .node = s->self.name,
+                                         .cluster = s->self.cluster,
+                                         .bytes_max = s->options.trace_bytes};
+        const char *why = pk_trace_log_open(&t, &s->trace);
+        if (why != NULL) {
+            return fail(s->options.trace, why);
+        }
+    }
     const char *wrong = pk_peers_load(&s->peers, s->options.data);
     int code = wrong == NULL ? open_doors(s) : fail(s->options.data, wrong);
     if (code == 0) {
@@ -485,6 +517,7 @@ static void free_server(struct pk_server *s)
     pk_uvio_free(s->uvio);
     pk_metrics_free(s->metrics);
     pk_dash_free(s->dash);
+    pk_trace_log_free(s->trace);
     pk_effects_free(&s->annotated);
     pk_door_resize(s->conns, 0);
     (void)close(s->birth.lock_fd);

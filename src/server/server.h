@@ -27,6 +27,8 @@ struct pk_server_options {
     uint32_t connections; /* at most */
     const char *const *prefixes;
     size_t n_prefixes;
+    const char *trace;    /* the file to record a trace in; NULL: none */
+    uint64_t trace_bytes; /* how large it may become */
 };
 
 /* Runs until SIGTERM or SIGINT; the exit code: 0 after draining, 125 after an error said

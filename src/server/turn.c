@@ -169,7 +169,10 @@ static void on_stepped(void *ctx, const struct pk_step *s)
         t->hooks.answer(t->hooks.ctx, *ticket_at(t, (size_t)s->nth), s->command,
                         s->effects);
     }
-    t->hooks.events(t->hooks.ctx, s->command, s->effects);
+    if (t->hooks.stepped != NULL) {
+        t->hooks.stepped(t->hooks.ctx, s);
+    }
+    t->hooks.events(t->hooks.ctx, s->effects);
 }
 
 static void on_applied(void *ctx, const struct pk_entry *e)

@@ -44,9 +44,10 @@ struct pk_turn_hooks {
     /* Nothing is taken in while it runs. */
     void (*refuse)(void *ctx, struct pk_ticket t, enum pk_refusal why);
     /* All effects of every step on this node, ours or not: the watch stream. Called
-     * after answer, so that a reply goes out before what it caused. `c` is NULL for
-     * pieces of a backup. */
-    void (*events)(void *ctx, const struct pk_command *c, const struct pk_effects *e);
+     * after answer, so that a reply goes out before what it caused. */
+    void (*events)(void *ctx, const struct pk_effects *e);
+    /* The same with the command, before it; NULL: nobody wants it. */
+    void (*stepped)(void *ctx, const struct pk_step *s);
     /* The state was replaced: watchers have a gap. */
     void (*gap)(void *ctx);
     /* Serving began or ended, or another leader is known. */

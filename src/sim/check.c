@@ -46,7 +46,7 @@ static void hit(struct pk_checker *c, enum pk_check check, const struct pk_recor
         c->hits[c->n_hits++] = (struct pk_hit){.check = check,
                                                .record = c->records,
                                                .at_us = r->at_us,
-                                               .who = r->who,
+                                               .who = c->who,
                                                .other = other,
                                                .token = r->token,
                                                .other_token = other_token};
@@ -61,16 +61,10 @@ static void leave_queue(struct pk_checker *c, uint32_t at)
     memmove(&c->queue[at], &c->queue[at + 1], (c->n_queue - at) * sizeof c->queue[0]);
 }
 
-/* One client may wait twice, with a lease that it has given up and with a new one. */
-static uint32_t claim_of(const struct pk_record *r)
-{
-    return (uint32_t)r->peer << 8 | r->who;
-}
-
-static uint32_t place_in_queue(const struct pk_checker *c, uint32_t claim)
+static uint32_t place_in_queue(const struct pk_checker *c)
 {
     uint32_t i = 0;
-    while (i < c->n_queue && c->queue[i] != claim) {
+    while (i < c->n_queue && c->queue[i].claim != c->claim) {
         i++;
     }
     return i;
@@ -78,14 +72,16 @@ static uint32_t place_in_queue(const struct pk_checker *c, uint32_t claim)
 
 static void see_queue(struct pk_checker *c, const struct pk_record *r)
 {
-    uint32_t at = place_in_queue(c, claim_of(r));
+    uint32_t at = place_in_queue(c);
     if (r->kind == PK_REC_QUEUED && c->n_queue < PK_QUEUE_MAX) {
-        c->queue[c->n_queue++] = claim_of(r);
+        c->queue[c->n_queue++] = (struct pk_queued){c->claim, c->who};
+    } else if (r->kind == PK_REC_QUEUED) {
+        c->queue_full = true;
     } else if (r->kind == PK_REC_LEFT && at < c->n_queue) {
         leave_queue(c, at);
-    } else if (r->kind == PK_REC_GRANTED && c->n_queue > 0) {
-        if (at > 0) { /* not the first, or not even in the queue */
-            hit(c, PK_CHECK_QUEUE_ORDER, r, c->queue[0] & 0xff, 0);
+    } else if (r->kind == PK_REC_GRANTED && c->n_queue > 0 && c->claim != 0) {
+        if (at > 0 && !c->queue_full) { /* not the first, or not even in the queue */
+            hit(c, PK_CHECK_QUEUE_ORDER, r, c->queue[0].who, 0);
         }
         if (at < c->n_queue) {
             leave_queue(c, at);
@@ -102,14 +98,14 @@ static void see_grant(struct pk_checker *c, const struct pk_record *r)
         hit(c, PK_CHECK_TOKEN_ORDER, r, c->newest_holder, c->newest_token);
     }
     c->held = true;
-    c->holder = c->newest_holder = r->who;
+    c->holder = c->newest_holder = c->who;
     c->holder_token = r->token;
     c->newest_token = r->token > c->newest_token ? r->token : c->newest_token;
 }
 
 static void see_end(struct pk_checker *c, const struct pk_record *r)
 {
-    if (c->held && c->holder == r->who) {
+    if (c->held && c->holder == c->who && c->holder_token == r->token) {
         c->held = false;
     }
 }
@@ -159,6 +155,16 @@ static void see_client(struct pk_checker *c, const struct pk_record *r)
 
 /* ---- the resource ---- */
 
+/* The fence's own word about where it stands. */
+static void see_fence(struct pk_checker *c, const struct pk_record *r)
+{
+    if (r->token < c->raised) {
+        hit(c, PK_CHECK_FENCE_BACK, r, c->raised_by, c->raised);
+    }
+    c->raised = r->token;
+    c->raised_by = c->who;
+}
+
 /* Whoever has been at the resource last, of all holders so far. */
 static void see_visit(struct pk_checker *c, const struct pk_record *r)
 {
@@ -202,6 +208,15 @@ static void see_digest(struct pk_checker *c, const struct pk_record *r)
 
 void pk_checker_feed(struct pk_checker *c, const struct pk_record *r)
 {
+    /* One client may wait twice, with a lease that it has given up and with a new one. */
+    pk_checker_feed_as(c, r, r->who, UINT64_C(1) << 32 | (uint64_t)r->peer << 8 | r->who);
+}
+
+void pk_checker_feed_as(struct pk_checker *c, const struct pk_record *r, uint32_t who,
+                        uint64_t claim)
+{
+    c->who = who;
+    c->claim = claim;
     switch (r->kind) {
     case PK_REC_GRANTED:
         see_queue(c, r);
@@ -220,6 +235,9 @@ void pk_checker_feed(struct pk_checker *c, const struct pk_record *r)
     case PK_REC_PAUSED:
     case PK_REC_RESUMED:
         see_client(c, r);
+        break;
+    case PK_REC_RAISED:
+        see_fence(c, r);
         break;
     case PK_REC_READ:
         see_visit(c, r);
@@ -265,14 +283,19 @@ static void add_token(struct pk_prose *out, uint64_t token)
     }
 }
 
-/* "A with token 3" */
-static void add_party(struct pk_prose *out, uint32_t who, uint64_t token)
+void pk_hit_explain(const struct pk_hit *h, struct pk_prose *out)
 {
-    pk_prose_who(out, who);
-    add_token(out, token);
+    struct pk_prose who = {0};
+    struct pk_prose other = {0};
+    pk_prose_who(&who, h->who);
+    pk_prose_who(&other, h->other);
+    pk_hit_explain_as(h, who.data, other.data, out);
+    pk_prose_free(&who);
+    pk_prose_free(&other);
 }
 
-void pk_hit_explain(const struct pk_hit *h, struct pk_prose *out)
+void pk_hit_explain_as(const struct pk_hit *h, const char *who, const char *other,
+                       struct pk_prose *out)
 {
     static const struct {
         const char *between, *after;
@@ -287,13 +310,19 @@ void pk_hit_explain(const struct pk_hit *h, struct pk_prose *out)
         {" wrote although the lock had been given to ",
          " meanwhile: it did not know, and nothing stopped it."},
         {" got the lock before ", ", who had been waiting for longer."},
-        {" holds a state that differs from ", "'s after the same commands."},
+        {"two replicas that had run the same commands were in different states.", ""},
     };
     pk_prose_add(out, "At ");
     pk_prose_clock(out, h->at_us);
     pk_prose_add(out, " s ");
-    add_party(out, h->who, h->token);
+    if (h->check == PK_CHECK_DIGESTS) {
+        pk_prose_add(out, words[h->check].between);
+        return;
+    }
+    pk_prose_add(out, who);
+    add_token(out, h->token);
     pk_prose_add(out, words[h->check].between);
-    add_party(out, h->other, h->other_token);
+    pk_prose_add(out, other);
+    add_token(out, h->other_token);
     pk_prose_add(out, words[h->check].after);
 }

@@ -42,7 +42,7 @@ struct pk_hit {
     uint64_t token, other_token;
 };
 
-enum { PK_HITS_MAX = 64, PK_QUEUE_MAX = 64 };
+enum { PK_HITS_MAX = 64, PK_QUEUE_MAX = 256 };
 
 /* A zeroed struct is ready. */
 struct pk_checker {
@@ -54,25 +54,39 @@ struct pk_checker {
     bool held;
     uint32_t holder, newest_holder;
     uint64_t holder_token, newest_token;
-    uint32_t queue[PK_QUEUE_MAX]; /* claims */
+    struct pk_queued {
+        uint64_t claim;
+        uint32_t who;
+    } queue[PK_QUEUE_MAX];
     uint32_t n_queue;
+    bool queue_full; /* there were more, so nothing is said about order any more */
     /* The clients'. */
     uint64_t trusts_until_us[PK_CLIENTS_MAX];
     uint64_t trusts_token[PK_CLIENTS_MAX];
     bool paused[PK_CLIENTS_MAX];
     /* The resource's. */
-    uint64_t highest, value, reader_token;
-    uint32_t highest_by, value_by, reader, reader_section;
+    uint64_t raised, highest, value, reader_token;
+    uint32_t raised_by, highest_by, value_by, reader, reader_section;
     bool digested;
     uint64_t digest;
+    /* The record that is being looked at: whose it is, and of which claim. */
+    uint32_t who;
+    uint64_t claim;
 };
 
 void pk_checker_feed(struct pk_checker *c, const struct pk_record *r);
+/* The same for traces with more clients than a record can name. `claim` 0: it began to
+ * wait before the trace, so its place in the queue is not known. */
+void pk_checker_feed_as(struct pk_checker *c, const struct pk_record *r, uint32_t who,
+                        uint64_t claim);
 /* Feeds what is new since the last call. */
 void pk_checker_catch_up(struct pk_checker *c, const struct pk_world *w);
 /* The mask of all that were hit. */
 uint32_t pk_checker_mask(const struct pk_checker *c);
 /* What broke and why, in plain words. */
 void pk_hit_explain(const struct pk_hit *h, struct pk_prose *out);
+/* The same with names for who is in it. */
+void pk_hit_explain_as(const struct pk_hit *h, const char *who, const char *other,
+                       struct pk_prose *out);
 
 #endif

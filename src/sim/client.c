@@ -297,10 +297,16 @@ static void hear_service(struct pk_world *w, uint32_t who, const struct pk_messa
 {
     struct pk_sim_client *c = client_of(w, who);
     bool asking = c->phase == PK_SIM_ASKING || c->phase == PK_SIM_QUEUED;
+    bool opening = c->lease == 0 && asking &&
+                   m->request == ((uint64_t)(who + 1) << 32 | c->openings);
+    if (m->word == PK_WORD_GONE && opening) {
+        /* It ended before we heard that it had begun; another one, then. */
+        forget_lease(w, who);
+        ask(w, who);
+        return;
+    }
     if (m->word == PK_WORD_OPENED) {
-        bool ours = c->lease == 0 && asking &&
-                    m->request == ((uint64_t)(who + 1) << 32 | c->openings);
-        if (ours) {
+        if (opening) {
             /* The service may have counted from the first time we asked (P5). */
             bool retry = (w->config.mistakes & PK_MISTAKE_FROM_RETRY) != 0;
             c->lease = m->lease;

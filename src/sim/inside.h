@@ -55,12 +55,17 @@ enum pk_event_kind {
 };
 
 struct pk_event {
-    uint64_t at_us, order;
     enum pk_event_kind kind;
     uint32_t who;
     uint32_t timer, generation;
     struct pk_act act;
     struct pk_message message;
+};
+
+/* When which event happens; what is moved about is small. */
+struct pk_due {
+    uint64_t at_us, order;
+    uint32_t slot; /* in the list of events */
 };
 
 struct pk_actor {
@@ -114,8 +119,10 @@ struct pk_world {
     struct pk_world_config config;
     const struct pk_flavour_model *model;
     uint64_t now_us, orders, sent;
-    struct pk_event *events; /* a heap */
+    struct pk_due *heap; /* as many as there are events to come, */
     uint32_t n_events, events_capacity;
+    struct pk_event *events; /* which are here, */
+    uint32_t *free_slots;    /* in all places but these */
     struct pk_record *trace;
     uint32_t n_trace, trace_capacity;
     uint64_t digest;

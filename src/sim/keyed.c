@@ -2,9 +2,9 @@
 /*
  * Models of etcd and ZooKeeper, which are alike from here: a client has a session (etcd:
  * a lease), its claim is a key that ends with the session, and the oldest key holds. A
- * key's token is the revision (zxid) of its creation. They differ in when its end is
- * noticed: etcd looks twice a second, ZooKeeper rounds up to its tick; under a new leader
- * both count every session anew.
+ * key's token is the revision (zxid) of its creation. They differ in when a session's end
+ * is noticed: etcd looks twice a second, ZooKeeper rounds up to its tick; under a new
+ * leader both count every session anew.
  */
 #include <string.h>
 
@@ -13,7 +13,6 @@
 #include "sim/inside.h"
 
 enum {
-    SESSIONS_MAX = 256,
     ETCD_LOOKS_US = 500000,
     ZOOKEEPER_TICK_US = 2000000,
 };
@@ -31,10 +30,10 @@ struct key {
 };
 
 struct service {
-    struct session sessions[SESSIONS_MAX];
-    uint32_t n_sessions;
-    struct key keys[PK_CLIENTS_MAX * 4]; /* oldest first */
-    uint32_t n_keys;
+    struct session *sessions; /* all there ever were */
+    uint32_t n_sessions, sessions_capacity;
+    struct key *keys; /* oldest first */
+    uint32_t n_keys, keys_capacity;
     uint64_t revision;
     uint32_t held; /* how many keys have been granted; more than one only by mistake */
     bool new_leader;
@@ -67,6 +66,16 @@ static uint64_t true_of(const struct pk_world *w, uint64_t local_us)
     return pk_pendulum_when(&w->actors[PK_WHO_SERVICE].clock, local_us);
 }
 
+/* A list of `count` that has room for one more. */
+static void *room_for(void *list, size_t size, uint32_t count, uint32_t *capacity)
+{
+    if (count < *capacity) {
+        return list;
+    }
+    *capacity = *capacity == 0 ? 16 : 2 * *capacity;
+    return pk_door_resize(list, *capacity * size);
+}
+
 /* ---- sessions ---- */
 
 /* ZooKeeper's sessions end at a tick; etcd's are found dead at the next look. */
@@ -85,7 +94,8 @@ static void open_session(struct pk_world *w, const struct pk_message *m)
     struct service *s = w->service;
     struct session *x = session_of(s, m->request);
     if (x == NULL) {
-        PK_ASSERT(s->n_sessions < SESSIONS_MAX);
+        s->sessions =
+            room_for(s->sessions, sizeof *x, s->n_sessions, &s->sessions_capacity);
         x = &s->sessions[s->n_sessions++];
         *x = (struct session){.id = m->request, .client = m->from, .alive = true};
     }
@@ -175,7 +185,7 @@ static void acquire(struct pk_world *w, const struct pk_message *m)
         i++;
     }
     if (i == s->n_keys) {
-        PK_ASSERT(s->n_keys < sizeof s->keys / sizeof s->keys[0]);
+        s->keys = room_for(s->keys, sizeof s->keys[0], s->n_keys, &s->keys_capacity);
         s->keys[s->n_keys++] = (struct key){.session = m->lease,
                                             .request = m->request,
                                             .revision = ++s->revision,
@@ -314,7 +324,10 @@ static void keyed_begin(struct pk_world *w)
 
 static void keyed_end(struct pk_world *w)
 {
-    (void)pk_door_resize(w->service, 0);
+    struct service *s = w->service;
+    (void)pk_door_resize(s->sessions, 0);
+    (void)pk_door_resize(s->keys, 0);
+    (void)pk_door_resize(s, 0);
 }
 
 #define KEYED                                                                            \

@@ -27,9 +27,11 @@ uint64_t pk_parity(const struct pk_world_config *c)
                            .title = ""};
     p.trace = pk_world_trace(w, &p.count);
     pk_script_link(&script, &text);
-    pk_picture_draw(&p, &text);
-    for (uint32_t i = 0; i < p.count; i++) {
-        pk_record_tell(&p.trace[i], &text);
+    if (c->seed % 8 == 0) {
+        pk_picture_draw(&p, &text);
+        for (uint32_t i = 0; i < p.count; i++) {
+            pk_record_tell(&p.trace[i], &text);
+        }
     }
     for (uint32_t i = 0; i < checker.n_hits; i++) {
         pk_hit_explain(&checker.hits[i], &text);

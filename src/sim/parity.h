@@ -7,7 +7,8 @@
 #include "sim/picture.h"
 #include "sim/script.h"
 
-/* Script, trace, verdict, sentences and picture. */
+/* Script, trace and verdict; of every eighth seed also picture and sentences, which take
+ * longer than all the rest. */
 uint64_t pk_parity(const struct pk_world_config *c);
 
 #endif

@@ -238,10 +238,10 @@ static void take_over(struct pk_world *w)
 
 /* ---- what clients say ---- */
 
-static void kept(struct pk_world *w, uint32_t client)
+static void kept(struct pk_world *w, uint32_t client, uint64_t left_ms)
 {
     struct service *s = w->service;
-    s->ends_us[client] = true_of(w, cluster_ms(w) + lease_ttl_ms(w));
+    s->ends_us[client] = true_of(w, cluster_ms(w) + left_ms);
     pk_note(w, PK_REC_RENEWED, client, 0, s->ends_us[client]);
 }
 
@@ -250,7 +250,7 @@ static void answer_lease(struct pk_world *w, const struct pk_message *m,
 {
     bool fine = reply->status == PK_OK;
     if (fine) {
-        kept(w, m->from);
+        kept(w, m->from, reply->left_ms); /* of a repeated OPEN: what is left (L1) */
     }
     tell(w, m->from,
          (struct pk_message){.word = !fine                     ? PK_WORD_GONE

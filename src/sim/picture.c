@@ -14,6 +14,7 @@ enum {
     BELIEF_Y = 21,
     BAR = 12,
     TRUST_Y = 38,
+    NAME_CHARS = 10, /* of a lane's name */
 };
 
 /* What is being drawn, and what was seen of it so far. */
@@ -25,13 +26,15 @@ struct drawing {
 static const char style[] =
     "<style>"
     "svg{font:11px system-ui,sans-serif;--ink:#1b1f24;--paper:#fff;--faint:#8a929b;"
-    "--hold:#009e73;--wait:#e69f00;--believe:#d55e00;--bad:#a3377a;--data:#0072b2}"
+    "--hold:#00805d;--onhold:#fff;--wait:#e69f00;--believe:#d55e00;--bad:#a3377a;--data:#"
+    "0072b2}"
     "@media(prefers-color-scheme:dark){svg{--ink:#e8eaed;--paper:#14181d;--faint:#7d8691;"
-    "--hold:#19b88a;--wait:#f0b429;--believe:#ff8a3d;--bad:#e07ab8;--data:#56b4e9}}"
+    "--hold:#2cc495;--onhold:#06231a;--wait:#f0b429;--believe:#ff8a3d;--bad:#e07ab8;--"
+    "data:#56b4e9}}"
     ".paper{fill:var(--paper)}.ink{fill:var(--ink)}.faint{fill:var(--faint)}"
     ".tick{fill:var(--faint);text-anchor:middle}.owner{fill:var(--hold);fill-opacity:.22}"
     ".rule{stroke:var(--faint);stroke-opacity:.35}"
-    ".hold{fill:var(--hold)}.onhold{fill:#fff;font-weight:600}"
+    ".hold{fill:var(--hold)}.onhold{fill:var(--onhold);font-weight:600}"
     ".wait{fill:var(--wait);fill-opacity:.55}"
     ".belief{fill:none;stroke:var(--believe);stroke-width:1.5;stroke-dasharray:4 3}"
     ".trust{stroke:var(--hold);stroke-width:2}"
@@ -181,9 +184,10 @@ static void end_text(struct drawing *d)
 
 static void draw_axis(struct drawing *d)
 {
-    static const uint64_t steps[] = {100000,   200000,    500000,    1000000,
-                                     2000000,  5000000,   10000000,  20000000,
-                                     60000000, 300000000, 3600000000};
+    static const uint64_t steps[] = {1000,      2000,      5000,     10000,    20000,
+                                     50000,     100000,    200000,   500000,   1000000,
+                                     2000000,   5000000,   10000000, 20000000, 60000000,
+                                     300000000, 3600000000};
     const struct pk_picture *p = d->p;
     uint32_t bottom = bottom_of(p);
     size_t i = 0;
@@ -201,13 +205,35 @@ static void draw_axis(struct drawing *d)
     }
 }
 
+/* As much of a name as there is room for; the whole one for who points at it. */
+static void short_name(struct pk_prose *out, const char *name)
+{
+    char head[4 * NAME_CHARS + 1];
+    size_t n = 0;
+    for (uint32_t chars = 0; name[n] != '\0' && n < sizeof head - 1; n++) {
+        chars += ((unsigned char)name[n] & 0xc0) != 0x80;
+        if (chars > NAME_CHARS) {
+            break;
+        }
+        head[n] = name[n];
+    }
+    head[n] = '\0';
+    if (name[n] != '\0') {
+        pk_prose_add(out, "<title>");
+        escaped(out, name);
+        pk_prose_add(out, "</title>");
+    }
+    escaped(out, head);
+    pk_prose_add(out, name[n] != '\0' ? "\xe2\x80\xa6" : "");
+}
+
 static void draw_lane_name(struct drawing *d, uint32_t who)
 {
     uint32_t bottom = y_of(d->p, who) + height_of(d->p, who);
     begin_text(d, has_lane(d->p, who) ? "faint" : "ink", 8,
                (y_of(d->p, who) + bottom) / 2 + 4);
     if (who < d->p->clients && d->p->names != NULL) {
-        escaped(d->out, d->p->names[who]);
+        short_name(d->out, d->p->names[who]);
     } else {
         pk_prose_who(d->out, who);
     }
@@ -237,10 +263,13 @@ static void draw_owner(struct drawing *d, uint32_t i, uint64_t end_us)
     uint32_t y = y_of(p, PK_WHO_SERVICE) + 13;
     bar(d, "owner", (struct box){r->at_us, end_us, y, 20, i});
     if (in_sight(p, r->at_us, r->at_us) && x_of(p, end_us) > x_of(p, r->at_us) + 16) {
+        bool room = x_of(p, end_us) > x_of(p, r->at_us) + 36;
         begin_text(d, "ink", x_of(p, r->at_us) + 4, y + 14);
-        pk_prose_who(d->out, r->who);
-        if (r->token != 0 && x_of(p, end_us) > x_of(p, r->at_us) + 36) {
-            pk_prose_add(d->out, " ");
+        if (p->names == NULL) {
+            pk_prose_who(d->out, r->who);
+            pk_prose_add(d->out, room && r->token != 0 ? " " : "");
+        }
+        if (r->token != 0 && (room || p->names != NULL)) {
             pk_prose_number(d->out, r->token);
         }
         end_text(d);

@@ -47,6 +47,13 @@ void pk_prose_signed(struct pk_prose *p, int64_t n)
     pk_prose_number(p, n < 0 ? (uint64_t)-n : (uint64_t)n);
 }
 
+void pk_prose_hex(struct pk_prose *p, uint64_t n)
+{
+    for (int shift = 60; shift >= 0; shift -= 4) {
+        pk_prose_bytes(p, &"0123456789abcdef"[n >> shift & 15], 1);
+    }
+}
+
 /* The last `n` digits, with zeros in front. */
 static void add_digits(struct pk_prose *p, uint64_t value, int n)
 {

@@ -18,6 +18,8 @@ void pk_prose_bytes(struct pk_prose *p, const char *data, size_t len);
 void pk_prose_add(struct pk_prose *p, const char *text);
 void pk_prose_number(struct pk_prose *p, uint64_t n);
 void pk_prose_signed(struct pk_prose *p, int64_t n);
+/* Sixteen digits. */
+void pk_prose_hex(struct pk_prose *p, uint64_t n);
 /* Seconds with as many decimals as it takes, at most six: "8", "0.25". */
 void pk_prose_seconds(struct pk_prose *p, int64_t us);
 /* Seconds with three decimals, always. */

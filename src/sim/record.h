@@ -22,7 +22,8 @@
  *  BELIEVED  who's program believes that it has the lock; token
  *  DOUBTED   who's program does so no longer; token; code: enum pk_doubt
  *  READ      the resource was read by who; token; arg: the value; code 1: refused
- *  WROTE     the resource was written by who; token; arg: the value; code 1: refused
+ *  WROTE     the resource was written by who; token; arg: the value; code 1: refused,
+ *            2: came after its writer had given it up
  *  RAISED    the fence is now at token
  *  PAUSED    who stands still; arg: until then
  *  RESUMED   who goes on

@@ -3,6 +3,9 @@
 #include "core/fencing.h"
 #include "sim/inside.h"
 
+/* What becomes of a call. */
+enum { DONE, REFUSED, TOO_LATE };
+
 /* What the fence says to a token, and raises it. A store without tokens can't be fenced:
  * everything passes. */
 static bool fenced_off(struct pk_world *w, uint64_t token)
@@ -33,12 +36,12 @@ static void answer(struct pk_world *w, const struct pk_message *m, enum pk_word 
 }
 
 static void note(struct pk_world *w, enum pk_record_kind kind, const struct pk_message *m,
-                 bool refused, uint64_t value)
+                 uint8_t outcome, uint64_t value)
 {
     pk_emit(w, (struct pk_record){.kind = (uint8_t)kind,
                                   .who = m->from,
                                   .peer = PK_WHO_RESOURCE,
-                                  .code = refused,
+                                  .code = outcome,
                                   .section = m->section,
                                   .token = m->token,
                                   .arg = value});
@@ -51,20 +54,21 @@ static void hear_read(struct pk_world *w, const struct pk_message *m)
         /* It has given up that write; should it come yet, it comes too late. */
         w->last_write[m->from] = m->request;
     }
-    note(w, PK_REC_READ, m, refused, w->counter);
+    note(w, PK_REC_READ, m, refused ? REFUSED : DONE, w->counter);
     w->rejected += refused;
     answer(w, m, refused ? PK_WORD_STALE : PK_WORD_VALUE, w->counter);
 }
 
 static void hear_write(struct pk_world *w, const struct pk_message *m)
 {
-    /* Writes of one client are in its own order (P8). */
-    bool late = m->request <= w->last_write[m->from];
-    bool refused = late || fenced_off(w, m->token);
-    note(w, PK_REC_WROTE, m, refused, m->value);
-    if (!late) {
-        w->last_write[m->from] = m->request;
+    if (m->request <= w->last_write[m->from]) {
+        /* Writes of one client are in its own order (P8); nobody waits for an answer. */
+        note(w, PK_REC_WROTE, m, TOO_LATE, m->value);
+        return;
     }
+    bool refused = fenced_off(w, m->token);
+    note(w, PK_REC_WROTE, m, refused ? REFUSED : DONE, m->value);
+    w->last_write[m->from] = m->request;
     w->accepted += !refused;
     w->rejected += refused;
     w->counter = refused ? w->counter : m->value;

@@ -5,6 +5,7 @@
 
 #include "core/bytes.h"
 #include "core/door.h"
+#include "core/utf8.h"
 
 enum { AFTERMATH_US = 10000000, UNTIL_MAX_S = 86400 };
 
@@ -34,6 +35,8 @@ void pk_script_add(struct pk_script *s, const struct pk_act *a)
 struct reader {
     struct pk_bytes line; /* what is left of it */
     struct pk_script *script;
+    /* The second time: all settings, which acts are now judged by. */
+    const struct pk_world_config *settings;
     struct pk_script_error *error;
 };
 
@@ -82,10 +85,11 @@ static bool read_number(struct pk_bytes word, uint64_t most, uint64_t *out)
 {
     *out = 0;
     for (uint32_t i = 0; i < word.len; i++) {
-        if (word.data[i] < '0' || word.data[i] > '9' || *out > most / 10) {
+        uint64_t digit = (uint64_t)(word.data[i] - '0');
+        if (digit > 9 || *out > (most - digit) / 10) {
             return false;
         }
-        *out = *out * 10 + (uint64_t)(word.data[i] - '0');
+        *out = *out * 10 + digit;
     }
     return word.len > 0 && *out <= most;
 }
@@ -190,6 +194,10 @@ static bool read_act(struct reader *r)
     } else if (word.len > 0 && (!has_length(a.op) || !read_time(word, &a.arg))) {
         return fail(r, has_length(a.op) ? "that is no length of time" : "too much", word);
     }
+    const char *wrong = r->settings != NULL ? pk_world_act_wrong(r->settings, &a) : NULL;
+    if (wrong != NULL) {
+        return fail(r, wrong, pk_bytes("", 0));
+    }
     if (r->script->n_acts == PK_ACTS_MAX) {
         return fail(r, "more than 4096 acts are too many", pk_bytes("", 0));
     }
@@ -197,16 +205,16 @@ static bool read_act(struct reader *r)
     return true;
 }
 
-static bool read_expect(struct reader *r)
+static bool read_expect(struct reader *r, uint32_t *mask)
 {
     struct pk_bytes word;
-    r->script->expects = true;
+    *mask = 0;
     while ((word = next_word(r)).len > 0) {
         enum pk_check c = pk_check_named(word.data, word.len);
         if (c == PK_CHECK_COUNT && !is(word, "nothing")) {
             return fail(r, "there is no such check", word);
         }
-        r->script->expect |= c == PK_CHECK_COUNT ? 0 : UINT32_C(1) << c;
+        *mask |= c == PK_CHECK_COUNT ? 0 : UINT32_C(1) << c;
     }
     return true;
 }
@@ -259,7 +267,7 @@ static bool read_setting(struct reader *r, struct pk_bytes key)
     } else if (is(key, "slow")) {
         c->slow = number <= 1000 ? (uint32_t)number : 1001;
     } else {
-        c->mistakes = (uint32_t)number;
+        c->mistakes = number < PK_MISTAKES_END ? (uint32_t)number : PK_MISTAKES_END;
     }
     return true;
 }
@@ -305,14 +313,19 @@ static bool read_line(struct reader *r)
         if (is(key, "at")) {
             fine = read_act(r);
         } else if (is(key, "expect")) {
-            fine = read_expect(r);
+            r->script->expects = true;
+            fine = read_expect(r, &r->script->expect);
+        } else if (is(key, "expect-fenced")) {
+            r->script->expects_fenced = true;
+            fine = read_expect(r, &r->script->expect_fenced);
         } else if (among(key, settings, sizeof settings / sizeof settings[0])) {
             fine = read_setting(r, key);
         } else if (among(key, durations, sizeof durations / sizeof durations[0])) {
             fine = read_duration(r, key);
         }
-        if (!fine) {
-            return false;
+        const char *wrong = fine ? pk_world_config_wrong(&r->script->config) : NULL;
+        if (!fine || wrong != NULL) {
+            return wrong == NULL ? false : fail(r, wrong, pk_bytes("", 0));
         }
     }
 }
@@ -322,29 +335,18 @@ static void read_title(struct pk_script *s, struct pk_bytes comment)
     while (comment.len > 0 && (blank(comment.data[0]) || comment.data[0] == '#')) {
         comment = pk_bytes(comment.data + 1, comment.len - 1);
     }
-    if (s->title[0] == '\0' && comment.len > 0) {
-        size_t len = comment.len < PK_TITLE_MAX - 1 ? comment.len : PK_TITLE_MAX - 1;
-        memcpy(s->title, comment.data, len);
+    while (comment.len > 0 && blank(comment.data[comment.len - 1])) {
+        comment.len--;
     }
-}
-
-/* The whole makes sense: settings, and acts that these settings allow. */
-static bool check_whole(struct reader *r)
-{
-    struct pk_script *s = r->script;
-    const char *wrong = pk_world_config_wrong(&s->config);
-    for (uint32_t i = 0; wrong == NULL && i < s->n_acts; i++) {
-        wrong = pk_world_act_wrong(&s->config, &s->acts[i]);
+    if (s->title[0] != '\0' || !pk_utf8_printable(comment, false)) {
+        return; /* for people who read the file, then */
     }
-    if (wrong != NULL) {
-        r->error->line = 0;
-        return fail(r, wrong, pk_bytes("", 0));
+    size_t len = comment.len < PK_TITLE_MAX - 1 ? comment.len : PK_TITLE_MAX - 1;
+    while (!pk_utf8_printable(pk_bytes(comment.data, len), false) ||
+           (len > 0 && blank(comment.data[len - 1]))) {
+        len--; /* not through the middle of a letter, and no blank at the end */
     }
-    if (s->until_us == 0) {
-        uint64_t last = s->n_acts > 0 ? s->acts[s->n_acts - 1].at_us : 0;
-        s->until_us = last + AFTERMATH_US;
-    }
-    return true;
+    memcpy(s->title, comment.data, len);
 }
 
 static bool read_lines(struct reader *r, const char *text, size_t len)
@@ -387,11 +389,25 @@ bool pk_script_read(const char *text, size_t len, struct pk_script *out,
     *out = (struct pk_script){.config = pk_world_defaults()};
     *e = (struct pk_script_error){0};
     struct reader r = {.script = out, .error = e};
-    if (read_lines(&r, text, len) && check_whole(&r)) {
-        return true;
+    bool fine = read_lines(&r, text, len);
+    if (fine) {
+        /* Settings may stand below the acts that need them, so it is read twice. */
+        struct pk_world_config settings = out->config;
+        r.settings = &settings;
+        out->n_acts = 0;
+        e->line = 0;
+        fine = read_lines(&r, text, len);
     }
-    pk_script_free(out);
-    return false;
+    if (!fine) {
+        pk_script_free(out);
+        return false;
+    }
+    if (out->until_us == 0) {
+        uint64_t last = out->n_acts > 0 ? out->acts[out->n_acts - 1].at_us : 0;
+        out->until_us = last + AFTERMATH_US;
+    }
+    *e = (struct pk_script_error){0};
+    return true;
 }
 
 /* ---- writing ---- */
@@ -432,19 +448,16 @@ static void add_act(struct pk_prose *out, const struct pk_act *a)
     pk_prose_add(out, "\n");
 }
 
-static void add_expect(struct pk_prose *out, const struct pk_script *s)
+static void add_expect(struct pk_prose *out, const char *key, uint32_t mask)
 {
-    if (!s->expects) {
-        return;
-    }
-    pk_prose_add(out, "expect");
+    pk_prose_add(out, key);
     for (uint32_t i = 0; i < PK_CHECK_COUNT; i++) {
-        if (s->expect & UINT32_C(1) << i) {
+        if (mask & UINT32_C(1) << i) {
             pk_prose_add(out, " ");
             pk_prose_add(out, pk_check_name((enum pk_check)i));
         }
     }
-    pk_prose_add(out, s->expect == 0 ? " nothing\n" : "\n");
+    pk_prose_add(out, mask == 0 ? " nothing\n" : "\n");
 }
 
 void pk_script_write(const struct pk_script *s, struct pk_prose *out)
@@ -478,7 +491,12 @@ void pk_script_write(const struct pk_script *s, struct pk_prose *out)
         add_act(out, &s->acts[i]);
     }
     add_span(out, "until ", s->until_us);
-    add_expect(out, s);
+    if (s->expects) {
+        add_expect(out, "expect", s->expect);
+    }
+    if (s->expects_fenced) {
+        add_expect(out, "expect-fenced", s->expect_fenced);
+    }
 }
 
 void pk_script_link(const struct pk_script *s, struct pk_prose *out)

@@ -15,6 +15,7 @@
  *     at 0.2 A pause 8s      at TIME WHO WHAT [HOW LONG]
  *     until 10s              the end; 10 s after the last act if it isn't given
  *     expect stale-write     the checks that must be hit, and no others; none: nothing
+ *     expect-fenced nothing  the same for when the fence is turned on
  *     # whatever follows is for people; the first such line is the title
  *
  * WHO is a client, `service`, or n1 to n5 (Redlock). Times are seconds unless they have
@@ -35,6 +36,8 @@ struct pk_script {
     uint64_t until_us;
     bool expects;    /* it says what must be hit */
     uint32_t expect; /* mask of checks */
+    bool expects_fenced;
+    uint32_t expect_fenced;
 };
 
 struct pk_script_error {
@@ -45,6 +48,7 @@ struct pk_script_error {
 /* Reads it; false: `e` says where and what is wrong, and `out` is empty. */
 bool pk_script_read(const char *text, size_t len, struct pk_script *out,
                     struct pk_script_error *e);
+/* Reading what was written gives the same. */
 void pk_script_write(const struct pk_script *s, struct pk_prose *out);
 void pk_script_free(struct pk_script *s);
 void pk_script_add(struct pk_script *s, const struct pk_act *a);

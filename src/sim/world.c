@@ -89,6 +89,9 @@ const char *pk_world_config_wrong(const struct pk_world_config *c)
     if (c->loss > 1000 || c->slow > 1000) {
         return "of 1000 messages at most 1000 are lost or slow";
     }
+    if (c->mistakes >= PK_MISTAKES_END) {
+        return "there is no such mistake";
+    }
     return NULL;
 }
 
@@ -214,59 +217,74 @@ uint64_t pk_world_digest(const struct pk_world *w)
 
 /* ---- events ---- */
 
-static bool before(const struct pk_event *a, const struct pk_event *b)
+static bool before(const struct pk_due *a, const struct pk_due *b)
 {
     return a->at_us != b->at_us ? a->at_us < b->at_us : a->order < b->order;
 }
 
-static void push(struct pk_world *w, struct pk_event e)
+static void make_room(struct pk_world *w)
 {
-    if (w->n_events == w->events_capacity) {
-        w->events_capacity = w->events_capacity == 0 ? 64 : 2 * w->events_capacity;
-        w->events = pk_door_resize(w->events, w->events_capacity * sizeof w->events[0]);
+    uint32_t n = w->events_capacity == 0 ? 64 : 2 * w->events_capacity;
+    w->heap = pk_door_resize(w->heap, n * sizeof w->heap[0]);
+    w->events = pk_door_resize(w->events, n * sizeof w->events[0]);
+    w->free_slots = pk_door_resize(w->free_slots, n * sizeof w->free_slots[0]);
+    for (uint32_t slot = w->events_capacity; slot < n; slot++) {
+        w->free_slots[slot - w->n_events] = slot;
     }
-    e.order = ++w->orders;
-    uint32_t at = w->n_events++;
-    while (at > 0 && before(&e, &w->events[(at - 1) / 2])) {
-        w->events[at] = w->events[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    w->events[at] = e;
+    w->events_capacity = n;
 }
 
-static struct pk_event pop(struct pk_world *w)
+static void push(struct pk_world *w, uint64_t at_us, struct pk_event e)
 {
-    struct pk_event first = w->events[0];
-    struct pk_event last = w->events[--w->n_events];
+    if (w->n_events == w->events_capacity) {
+        make_room(w);
+    }
+    uint32_t at = w->n_events++;
+    uint32_t slot = w->free_slots[w->events_capacity - w->n_events];
+    struct pk_due due = {at_us, ++w->orders, slot};
+    w->events[slot] = e;
+    while (at > 0 && before(&due, &w->heap[(at - 1) / 2])) {
+        w->heap[at] = w->heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    w->heap[at] = due;
+}
+
+static struct pk_event pop(struct pk_world *w, uint64_t *at_us)
+{
+    struct pk_due first = w->heap[0];
+    w->free_slots[w->events_capacity - w->n_events] = first.slot;
+    struct pk_due last = w->heap[--w->n_events];
     uint32_t at = 0;
     for (;;) {
         uint32_t child = 2 * at + 1;
         if (child >= w->n_events) {
             break;
         }
-        if (child + 1 < w->n_events && before(&w->events[child + 1], &w->events[child])) {
+        if (child + 1 < w->n_events && before(&w->heap[child + 1], &w->heap[child])) {
             child++;
         }
-        if (!before(&w->events[child], &last)) {
+        if (!before(&w->heap[child], &last)) {
             break;
         }
-        w->events[at] = w->events[child];
+        w->heap[at] = w->heap[child];
         at = child;
     }
     if (w->n_events > 0) {
-        w->events[at] = last;
+        w->heap[at] = last;
     }
-    return first;
+    *at_us = first.at_us;
+    return w->events[first.slot];
 }
 
 void pk_timer(struct pk_world *w, uint32_t who, enum pk_timer_kind kind, uint64_t at_us)
 {
     uint32_t generation = ++w->actors[who].generations[kind];
-    push(w, (struct pk_event){.at_us = at_us > w->now_us ? at_us : w->now_us,
-                              .kind = PK_HAPPENS_TIMER,
-                              .who = who,
-                              .timer = kind,
-                              .generation = generation});
+    push(w, at_us > w->now_us ? at_us : w->now_us,
+         (struct pk_event){.kind = PK_HAPPENS_TIMER,
+                           .who = who,
+                           .timer = kind,
+                           .generation = generation});
 }
 
 void pk_timer_stop(struct pk_world *w, uint32_t who, enum pk_timer_kind kind)
@@ -319,8 +337,8 @@ void pk_send(struct pk_world *w, struct pk_message m)
                                   .token = m.token,
                                   .arg = lost ? 0 : at});
     if (!lost) {
-        push(w, (struct pk_event){
-                    .at_us = at, .kind = PK_HAPPENS_MESSAGE, .who = m.to, .message = m});
+        push(w, at,
+             (struct pk_event){.kind = PK_HAPPENS_MESSAGE, .who = m.to, .message = m});
     }
 }
 
@@ -335,7 +353,7 @@ static void do_pause(struct pk_world *w, uint32_t who, uint64_t for_us)
     }
     a->paused_until_us = until;
     pk_note(w, PK_REC_PAUSED, who, 0, until);
-    push(w, (struct pk_event){.at_us = until, .kind = PK_HAPPENS_RESUME, .who = who});
+    push(w, until, (struct pk_event){.kind = PK_HAPPENS_RESUME, .who = who});
 }
 
 static void do_cut(struct pk_world *w, const struct pk_act *a, uint32_t link)
@@ -422,10 +440,8 @@ static bool befall(struct pk_world *w, const struct pk_act *a)
 void pk_world_act(struct pk_world *w, const struct pk_act *a)
 {
     PK_ASSERT(pk_world_act_wrong(&w->config, a) == NULL);
-    push(w, (struct pk_event){.at_us = a->at_us > w->now_us ? a->at_us : w->now_us,
-                              .kind = PK_HAPPENS_ACT,
-                              .who = a->who,
-                              .act = *a});
+    push(w, a->at_us > w->now_us ? a->at_us : w->now_us,
+         (struct pk_event){.kind = PK_HAPPENS_ACT, .who = a->who, .act = *a});
 }
 
 /* ---- running ---- */
@@ -453,18 +469,22 @@ static void fire(struct pk_world *w, const struct pk_event *e)
     }
 }
 
+bool pk_world_full(const struct pk_world *w)
+{
+    return w->n_trace >= PK_TRACE_MAX;
+}
+
 uint64_t pk_world_next(const struct pk_world *w)
 {
-    return w->n_events > 0 ? w->events[0].at_us : UINT64_MAX;
+    return w->n_events > 0 && !pk_world_full(w) ? w->heap[0].at_us : UINT64_MAX;
 }
 
 bool pk_world_step(struct pk_world *w)
 {
-    if (w->n_events == 0) {
+    if (w->n_events == 0 || pk_world_full(w)) {
         return false;
     }
-    struct pk_event e = pop(w);
-    w->now_us = e.at_us;
+    struct pk_event e = pop(w, &w->now_us);
     struct pk_actor *a = &w->actors[e.who];
     if (e.kind == PK_HAPPENS_RESUME) {
         a->paused_until_us = 0;
@@ -476,8 +496,7 @@ bool pk_world_step(struct pk_world *w)
                e.who == PK_WHO_SERVICE && w->leaderless) {
         return true; /* nobody is there to hear it, now or later */
     } else if (a->paused_until_us != 0) {
-        e.at_us = a->paused_until_us; /* who stands still hears it later */
-        push(w, e);
+        push(w, a->paused_until_us, e); /* who stands still hears it later */
     } else if (e.kind == PK_HAPPENS_ACT) {
         pk_sim_client_act(w, e.who, e.act.op);
     } else if (e.kind == PK_HAPPENS_MESSAGE) {
@@ -560,7 +579,9 @@ void pk_world_free(struct pk_world *w)
 {
     if (w != NULL) {
         w->model->end(w);
+        (void)pk_door_resize(w->heap, 0);
         (void)pk_door_resize(w->events, 0);
+        (void)pk_door_resize(w->free_slots, 0);
         (void)pk_door_resize(w->trace, 0);
         (void)pk_door_resize(w, 0);
     }

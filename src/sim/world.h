@@ -52,9 +52,10 @@ enum pk_mistake {
     PK_MISTAKE_DIVERGE = 32,     /* a replica skips a command */
     PK_MISTAKE_SHARE = 64,       /* the service grants without looking (P1) */
     PK_MISTAKE_FROM_RETRY = 128, /* a lease counts from the last asking for it (P5) */
+    PK_MISTAKES_END = 256,
 };
 
-enum { PK_CLIENTS_MAX = 8, PK_NODES_MAX = 5 };
+enum { PK_CLIENTS_MAX = 8, PK_NODES_MAX = 5, PK_TRACE_MAX = 1 << 20 };
 
 struct pk_world_config {
     uint64_t seed;
@@ -118,6 +119,8 @@ const char *pk_world_act_wrong(const struct pk_world_config *c, const struct pk_
 void pk_world_act(struct pk_world *w, const struct pk_act *a);
 /* When the next thing happens; UINT64_MAX: nothing will. */
 uint64_t pk_world_next(const struct pk_world *w);
+/* So much has happened that nothing more will: a script can't eat all memory (P10). */
+bool pk_world_full(const struct pk_world *w);
 /* Exactly one event. False: there is none. */
 bool pk_world_step(struct pk_world *w);
 /* All events up to and at that time, which it then is. */

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Redis' own clients, unchanged, against real nodes: redis-cli and redis-benchmark,
 redis-py's Lock, and the lock libraries of Node.js (redis_node/)."""
-import contextlib
 import functools
 import os
 import shutil
 import subprocess
 
 from cluster import Cluster
+from npm import install, read
 from tap import check, contains, equal, main, skip, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -175,45 +175,17 @@ def redis_py_lock_outlives_its_leader(t):
 
 # ---- Node.js ----
 
-NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT",
-           "ENETUNREACH", "EHOSTUNREACH", "E403", "E503")
-
-
 @functools.lru_cache(maxsize=None)
 def node_folder(program):
-    """The folder with the packages, beside the program under test: they are installed
-    once for each state of the lock file. None and a reason when they can't be had."""
-    if shutil.which("npm") is None:
-        return None, "npm is not installed"
+    """The folder with the packages, beside the program under test. None and a reason when
+    they can't be had."""
     folder = os.path.join(os.path.dirname(program), "redis_node")
-    os.makedirs(folder, exist_ok=True)
     source = os.path.join(HERE, "redis_node")
-    lock = os.path.join(folder, "package-lock.json")
-    wanted = read(os.path.join(source, "package-lock.json"))
-    done = os.path.join(folder, "installed")
-    if read(lock) != wanted or not os.path.exists(done):
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(done)
-        for file in ("package.json", "package-lock.json"):
-            shutil.copy(os.path.join(source, file), folder)
-        npm = subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts",
-                              "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
-                              "--fetch-timeout=20000"],
-                             cwd=folder, capture_output=True, text=True, check=False)
-        if npm.returncode != 0:
-            network = [word for word in NETWORK if word in npm.stderr]
-            check(network, npm.stderr)
-            return None, f"the package registry can't be reached ({network[0]})"
-        with open(done, "w", encoding="utf-8"):
-            pass
+    reason = install(source, folder)
+    if reason is not None:
+        return None, reason
     shutil.copy(os.path.join(source, "locks.js"), folder)
     return folder, ""
-
-
-def read(path):
-    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as f:
-        return f.read()
-    return ""
 
 
 def node_js(t, case, *nodes):

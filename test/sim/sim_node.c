@@ -83,10 +83,8 @@ static bool is_news(const struct pk_effect *e)
            e->kind == PK_EV_LEASE_ENDED;
 }
 
-static void on_events(void *ctx, const struct pk_command *command,
-                      const struct pk_effects *e)
+static void on_events(void *ctx, const struct pk_effects *e)
 {
-    (void)command;
     struct sim_node *n = ctx;
     for (uint32_t i = 0; i < e->count; i++) {
         const struct pk_effect *x = &e->list[i];

@@ -75,10 +75,8 @@ static inline void node_refuse(void *ctx, struct pk_ticket t, enum pk_refusal wh
     CHECK(!pk_turn_add(n->turn, &c, t)); /* not while somebody is refused */
 }
 
-static inline void node_events(void *ctx, const struct pk_command *c,
-                               const struct pk_effects *e)
+static inline void node_events(void *ctx, const struct pk_effects *e)
 {
-    (void)c;
     struct node *n = ctx;
     for (uint32_t i = 0; i < e->count; i++) {
         n->events[e->list[i].kind]++;
@@ -110,8 +108,8 @@ static inline void node_broken(void *ctx, const char *why)
 /* Loads what is on the disk. Returns what pk_replica_start says. */
 static inline const char *node_start(struct node *n)
 {
-    struct pk_turn_hooks hooks = {n,        node_answer,   node_refuse, node_events,
-                                  node_gap, node_standing, node_broken};
+    struct pk_turn_hooks hooks = {n,    node_answer, node_refuse,   node_events,
+                                  NULL, node_gap,    node_standing, node_broken};
     char why[256] = "";
     n->turn_options.origin++;
     n->options.origin = n->turn_options.origin;

@@ -107,7 +107,7 @@ function showCard(card, i) {
   });
   const clients = viewsOf(i);
   for (const [op, button] of Object.entries(card.buttons)) {
-    const off = run.recorded || idleReason(op, clients) !== null;
+    const off = idleReason(op, clients) !== null;
     setAttribute(button, "aria-disabled", String(off));
   }
   const cut = clients.some((c) => c.cut);
@@ -173,5 +173,4 @@ function showCards() {
   cards.forEach(showCard);
   choose(run.chosen);
   showService();
-  $("cards").parentNode.hidden = run.recorded;
 }

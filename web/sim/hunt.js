@@ -18,7 +18,7 @@ function huntInWorker(talk) {
         self.postMessage({ found: false, worlds, rate, shrinking: true });
         const before = wasm.askObject("facts", 1).acts;
         const runs = wasm.x.shrink(1, mask);
-        self.postMessage({ found: true, worlds, rate, seed, mask, runs, before,
+        self.postMessage({ found: true, worlds, rate, seed, runs, before,
           acts: wasm.askObject("facts", 1).acts, script: wasm.ask("write_script", 1) });
         return;
       }
@@ -36,19 +36,18 @@ function stopHunt(why) {
   if (why) say($("hunt-status"), why);
 }
 
-function checksOf(mask) {
-  return run.about.checks.filter((_, i) => mask & (1 << i)).map((c) => c.name);
-}
-
+// What it breaks is said of the small one: of several things, one may have been enough.
 function onFound(data) {
-  const names = checksOf(data.mask).join(", ");
-  const title = `Counterexample: ${names} (seed ${data.seed})`;
-  stopHunt(`Found ${names} in world ${data.worlds}; ${data.acts} of ${data.before} acts `
-    + `were needed for it (${plural(data.runs, "run")} to find out).`);
+  stopHunt("");
   hunt.next = data.seed + 1;
   leaveStory();
-  load(data.script.replace(/^sim 1.*/, `sim 1 # ${title}`), { split: "",
-    told: `${title}: all that was not needed for it is left out.` });
+  load(data.script, { split: "" });
+  const names = [...new Set(run.sides[0].hits.map((hit) => hit.check))].join(", ");
+  rename(`Counterexample: ${names} (seed ${data.seed})`);
+  run.told = `${run.title}. All that was not needed for it is left out.`;
+  say($("hunt-status"), `Found ${names} in world ${data.worlds}; ${data.acts} of `
+    + `${data.before} acts were needed for it, as ${plural(data.runs, "run")} showed.`);
+  rebuild();
   $("sides").scrollIntoView({ block: "center" });
 }
 

@@ -2,7 +2,7 @@
 // The event log, and the timeline as a table.
 
 const LOG_MOST = 600; // lines; what is older is not shown
-const log = { generation: -1, count: 0, notes: 0, side: 0, key: "", bad: new Map() };
+const log = { count: 0, notes: 0, left: 0, side: 0, key: "", bad: new Map() };
 
 const REFUSED = new Set(["wrote", "read"]);
 
@@ -16,7 +16,7 @@ function classOf(record) {
 const SIGNS = { note: "✎", refusal: "⊘", held: "●", bad: "✕" };
 
 function line(at, kind, text) {
-  return h("li", { className: kind }, h("time", {}, (at / SECOND).toFixed(3)),
+  return h("li", { className: kind }, h("time", {}, decimal(at, 3)),
     h("span", { "aria-hidden": "true" }, SIGNS[kind] || ""),
     h("span", {}, capital(text)));
 }
@@ -49,7 +49,7 @@ function takeHits(side) {
 }
 
 function showLog() {
-  const list = $("log");
+  const [list, box] = [$("log"), $("log-box")];
   log.side = Math.min(Number($("log-side").value) || 0, run.sides.length - 1);
   const side = run.sides[log.side];
   const key = [run.generation, log.side, $("log-filter").value, $("log-find").value]
@@ -57,19 +57,23 @@ function showLog() {
   const again = key !== log.key || side.view.records < log.count;
   const notes = run.notes.filter((n) => n.at <= run.now);
   if (!again && side.view.records === log.count && notes.length === log.notes) return;
-  const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-  setAttribute(list, "aria-busy", String(again));
+  const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  setAttribute(box, "aria-busy", String(again));
   takeHits(side);
   const records = run.wasm.askObject("records", log.side, again ? 0 : log.count);
   const entries = [...records, ...(again ? notes : notes.slice(log.notes))]
     .sort((a, b) => a.at - b.at);
-  const lines = entries.flatMap(linesOf).slice(-LOG_MOST);
-  if (again) list.replaceChildren(...lines);
-  else list.append(...lines);
-  while (list.children.length > LOG_MOST) list.firstChild.remove();
+  const lines = entries.flatMap(linesOf);
+  if (again) log.left = 0;
+  if (again) list.replaceChildren(...lines.slice(-LOG_MOST));
+  else list.append(...lines.slice(-LOG_MOST));
+  log.left += Math.max(0, lines.length - LOG_MOST);
+  for (; list.children.length > LOG_MOST; log.left++) list.firstChild.remove();
+  say($("log-left"), log.left
+    ? `${plural(log.left, "older line")} not shown: find what you look for.` : "");
   Object.assign(log, { key, count: side.view.records, notes: notes.length });
-  setAttribute(list, "aria-busy", "false");
-  if (again || atEnd) list.scrollTop = list.scrollHeight;
+  setAttribute(box, "aria-busy", "false");
+  if (again || atEnd) box.scrollTop = box.scrollHeight;
 }
 
 function showLogSides() {

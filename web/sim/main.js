@@ -17,8 +17,7 @@ function setTheme(theme) {
   if (theme === "auto") delete root.dataset.theme;
   else root.dataset.theme = theme;
   say($("theme").querySelector("span"), theme);
-  setAttribute($("theme"), "aria-label",
-    `Colours: ${theme === "auto" ? "automatic" : theme}`);
+  setAttribute($("theme"), "aria-label", `Colours: ${theme}`);
   remember("theme", theme);
 }
 
@@ -57,11 +56,12 @@ function onKey(event) {
   if (!plain || !$("keys-on").checked || $("help").open) return;
   if (isTyping(event.target) || ownKey(event)) return;
   const letter = event.key.length === 1 ? event.key.toUpperCase().charCodeAt(0) - 65 : -1;
+  if (trace.wasm) return;
   const isClient = event.shiftKey && letter >= 0 && letter < cards.length;
   if (isClient) {
     choose(letter);
     cards[letter].buttons.acquire.focus();
-  } else if (CLIENT_KEYS[event.key] && !run.recorded) {
+  } else if (CLIENT_KEYS[event.key]) {
     press(run.chosen, CLIENT_KEYS[event.key]);
   } else if (KEYS[event.key]) {
     KEYS[event.key]();
@@ -106,7 +106,8 @@ async function begin() {
   run.wasm = talkTo(await WebAssembly.instantiate(run.module, {}));
   run.about = run.wasm.askObject("about");
   say($("version"), run.wasm.ask("version"));
-  for (const bind of [buildSettings, bindBar, bindStory, bindHunt, bindShare, bindKeys]) {
+  for (const bind of [buildSettings, bindBar, bindStory, bindHunt, bindTrace, bindShare,
+    bindKeys]) {
     bind();
   }
   for (const show of [showSides, showCards, showSettings, showLogSides, showLog,

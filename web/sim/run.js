@@ -17,7 +17,6 @@ const run = {
   wasm: null, module: null, about: null,
   now: 0, seen: 0, open: true, playing: false, speed: 1,
   split: "", sides: [], chosen: 0, generation: 0, notes: [], title: "", told: "",
-  recorded: false,
 };
 
 const listeners = [];
@@ -81,9 +80,9 @@ function rebuild() {
 function load(text, { at = "end", told = "", split = run.split } = {}) {
   const wrong = run.wasm.read(BASE, text);
   if (wrong) return wrong;
+  message("");
   pause();
   const f = facts();
-  run.recorded = false;
   run.title = f.title;
   run.told = told;
   run.notes = [];
@@ -133,7 +132,6 @@ function pause() {
 }
 
 function play() {
-  if (run.recorded && run.now >= run.seen) goTo(0);
   if (!run.open && run.now >= facts().until) openUp();
   run.playing = true;
   let last = performance.now();
@@ -156,7 +154,7 @@ function play() {
 
 // From here on the world goes on beyond its script.
 function openUp() {
-  if (run.open || run.recorded) return;
+  if (run.open) return;
   run.open = true;
   run.wasm.x.set(BASE, SETTINGS.until, OPEN_UNTIL);
   derive();
@@ -181,7 +179,6 @@ function fork(at) {
 // Somebody does something right after now. Whole milliseconds: scripts stay readable, and
 // what has happened until now stays as it was.
 function act(who, op, arg = 0) {
-  if (run.recorded) return;
   const at = (Math.floor(run.now / 1000) + 1) * 1000;
   const { x } = run.wasm;
   fork(at);
@@ -193,12 +190,19 @@ function act(who, op, arg = 0) {
   run.open = true;
   x.set(BASE, SETTINGS.until, OPEN_UNTIL);
   run.now = at;
-  run.told = "";
+  rename("");
   rebuild();
 }
 
+// What was told of the script is no longer true of it.
+function rename(title) {
+  run.wasm.say(title);
+  run.wasm.x.name_script(BASE);
+  run.title = title;
+  run.told = "";
+}
+
 function change(setting, value) {
-  if (run.recorded) return;
   const dropped = run.wasm.x.set(BASE, SETTINGS[setting], value);
   if (dropped < 0) return;
   if (dropped > 0) {

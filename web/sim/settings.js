@@ -8,10 +8,10 @@ const FENCE_TITLES = ["the resource takes every write",
   "the resource refuses writes with an older token than it has seen in a write",
   "the same, and reading already raises the fence: claim before you read"];
 const WEATHER = [["calm", 1], ["rough", 2], ["hell", 3]];
-const ORDER = ["gc-pause", "gc-pause-fenced", "first-contact", "first-contact-claimed",
-  "delayed-write", "partition", "checkpoint", "late-grant", "release-lost",
-  "leader-change", "herd", "etcd-leader-change", "zookeeper-disconnected",
-  "redlock-jump", "redlock-restart", "counting-from-arrival"];
+const ORDER = ["gc-pause", "gc-pause-fenced", "first-contact", "delayed-write",
+  "partition", "checkpoint", "late-grant", "late-grant-mistaken", "release-lost",
+  "failover", "herd", "etcd-leader-change", "zookeeper-disconnected", "redlock-pause",
+  "redlock-clock-jump", "redlock-restart"];
 
 let scenarios = []; // { name, title, about, text }
 
@@ -131,7 +131,7 @@ function showSentence(f) {
 }
 
 function showPlay() {
-  const ended = !run.open && !run.recorded && run.now >= facts().until;
+  const ended = !run.open && run.now >= facts().until;
   say($("play"), run.playing ? "❚❚ Pause the clock"
     : ended ? "▶ Go on from here" : "▶ Start the clock");
 }
@@ -152,7 +152,6 @@ function showSettings() {
   $("ttl").value = ttl;
   $("checkpoint").checked = f.checkpoint;
   $("speed").value = String(run.speed);
-  document.querySelector(".settings").hidden = run.recorded;
   showSentence(f);
   showPlay();
   say($("clock"), seconds(run.now, 3));

@@ -3,6 +3,7 @@
 
 const LINK_VERSION = "1";
 const LINK_DELAY_MS = 250;
+const PICTURE_WIDTH = 960; // as the command line draws it
 
 function message(text) {
   const box = $("message");
@@ -25,7 +26,7 @@ function decodeScript(text) {
 function linkText() {
   const parts = [run.wasm && closedScript("write_link")];
   if (run.split) parts.push(`split=${run.split}`);
-  if (run.now !== run.seen) parts.push(`t=${(run.now / SECOND).toFixed(3)}`);
+  if (run.open || run.now !== run.seen) parts.push(`t=${run.now / SECOND}`);
   return `#${parts.join("&")}`;
 }
 
@@ -75,7 +76,7 @@ let lastLink = "";
 
 // The address follows what is shown, a little later.
 function followLink() {
-  if (run.recorded || run.playing || story.step >= 0) return;
+  if (run.playing || story.step >= 0) return;
   clearTimeout(linkTimer);
   linkTimer = setTimeout(() => {
     lastLink = linkText();
@@ -96,15 +97,10 @@ function fileName(ending) {
   return `${words.slice(0, 6).join("-")}.${ending}`;
 }
 
-function pictureText() {
-  run.wasm.x.picture(0, 0, Math.max(run.seen, SECOND), run.seen, 1000, 1);
-  return run.wasm.text();
-}
-
-function everythingText() {
-  if (run.recorded) return run.wasm.ask("everything", 0);
+// What the command line would write of the same script.
+function exported(name, ...args) {
   run.wasm.read(1, closedScript());
-  const text = run.wasm.ask("everything", 1);
+  const text = run.wasm.ask(name, 1, ...args);
   derive();
   refresh();
   return text;
@@ -125,16 +121,15 @@ async function copyLink() {
 function openText(text, name) {
   message("");
   leaveStory();
-  if (isTrace(text)) {
-    openTrace(text, name);
-    return;
-  }
+  if (isTrace(text)) return openTrace(text, name);
+  if (trace.wasm) closeTrace();
   const wrong = load(text);
   if (wrong) message(`${name}: ${explain(wrong)}.`);
+  return null;
 }
 
 async function openFile(file) {
-  if (file) openText(await file.text(), file.name);
+  if (file) await openText(await file.text(), file.name);
 }
 
 function bindDrop() {
@@ -169,9 +164,10 @@ function showEditor() {
 function bindShare() {
   $("copy").onclick = copyLink;
   $("save-script").onclick = () => save(fileName("sim"), "text/plain", closedScript());
-  $("save-svg").onclick = () => save(fileName("svg"), "image/svg+xml", pictureText());
+  $("save-svg").onclick = () => save(fileName("svg"), "image/svg+xml",
+    exported("whole_picture", PICTURE_WIDTH));
   $("save-json").onclick = () =>
-    save(fileName("json"), "application/json", everythingText());
+    save(fileName("json"), "application/json", exported("everything"));
   $("open").onchange = () => { openFile($("open").files[0]); $("open").value = ""; };
   $("run-script").onclick = runEditor;
   $("editor").ontoggle = showEditor;

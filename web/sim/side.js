@@ -42,7 +42,7 @@ function buildVerdict() {
 
 function buildTimeline() {
   const t = { drawn: "", at: 0 };
-  t.scroll = h("div", { className: "scroll" });
+  t.scroll = h("div", { className: "scroll", role: "group", "aria-label": "Timeline" });
   t.scrub = h("input", { type: "range", className: "scrub", min: 0, max: 1000, step: 1,
     "aria-label": "Time",
     oninput: () => { pause(); goTo(Number(t.scrub.value) * 1000); } });
@@ -160,9 +160,8 @@ function showVerdict(v, side) {
 
 // From..to of what is drawn: all of it, or a part around now that moves in jumps.
 function windowOf(t) {
-  let all = run.seen;
-  if (run.open) all = Math.max(12 * SECOND, Math.ceil((run.seen + SECOND) / 6e6) * 6e6);
-  all = Math.max(all, SECOND);
+  const grown = Math.max(12 * SECOND, Math.ceil((run.seen + SECOND) / 6e6) * 6e6);
+  const all = run.open ? grown : Math.max(facts().until, SECOND);
   const span = Number(t.zoom.value) * SECOND || (run.open ? 60 * SECOND : all);
   if (span >= all) return [0, all];
   const jump = span / 4;
@@ -179,13 +178,14 @@ function drawTimeline(t, i) {
   if (key !== t.drawn && !fast) {
     t.drawn = key;
     t.at = performance.now();
-    run.wasm.x.picture(i, from, to, run.seen, width, 0);
+    run.wasm.x.picture(i, from, to, run.seen, width);
     const parsed = new DOMParser().parseFromString(run.wasm.text(), "image/svg+xml");
     const svg = document.importNode(parsed.documentElement, true);
     t.from = from;
     t.to = to;
     addNow(t, svg);
     t.scroll.replaceChildren(svg);
+    t.scroll.tabIndex = t.scroll.scrollWidth > t.scroll.clientWidth ? 0 : -1;
   }
   placeNow(t);
   setAttribute(t.scrub, "max", Math.ceil(t.to / 1000));

@@ -11,28 +11,28 @@ const STORY = [
     text: "The service gives A the lock, with token 1. A's card turns green. It reads "
       + "0 and writes 1. In the timeline, the solid bar is what the service says; "
       + "the dashed one is what A believes. They agree." },
-  { script: "gc-pause", at: 1.5, title: "A stands still",
+  { script: "gc-pause", at: 2.5, title: "A stands still",
     text: "A garbage collection, a laptop that sleeps, a machine that swaps: for 8 s, "
       + "A does nothing at all. It can't renew its lease. B has asked for the lock, "
       + "and waits." },
-  { script: "gc-pause", at: 5.6, title: "The lease ends, and B gets the lock",
+  { script: "gc-pause", at: 5.4, title: "The lease ends, and B gets the lock",
     text: "The service has not heard of A for 5 s, and it must not wait for ever. B "
       + "gets the lock with token 2. So far all is well: A does nothing. But look "
       + "at A's lane: the solid bar has ended, and the dashed one goes on." },
-  { script: "gc-pause", at: 8, title: "B works",
-    text: "B reads 1, adds one, and writes 2. It has every right to." },
-  { script: "gc-pause", at: 9.4, title: "A wakes up",
+  { script: "gc-pause", at: 7.8, title: "B works",
+    text: "B reads 1, adds one, and writes 2; and once more: 3. It has every right to." },
+  { script: "gc-pause", at: 9.1, title: "A wakes up",
     text: "Nothing has changed in A's memory. Its program is in the middle of what it "
       + "was doing, right before the write. It has no reason to ask anybody." },
-  { script: "gc-pause", at: 10, title: "And writes",
-    text: "A still knows the counter as 1, so it writes 2, over B's 2. Two "
-      + "increments, and the counter went up by one. No lock service can prevent "
+  { script: "gc-pause", at: 9.8, title: "And writes",
+    text: "A still knows the counter as 1, so it writes 2, over B's 3. Four writes, and "
+      + "the counter stands at 2: what B did is lost. No lock service can prevent "
       + "this: the lock was given correctly all the time." },
-  { script: "gc-pause-fenced", at: 9.4, title: "The same again, with a fence",
+  { script: "gc-pause-fenced", at: 9.1, title: "The same again, with a fence",
     text: "Now the counter remembers the highest token it has seen. When B read it "
       + "with token 2, the fence went up to 2: that is the blue line in the lowest "
       + "lane. A wakes up as before, with token 1." },
-  { script: "gc-pause-fenced", at: 10, title: "Refused",
+  { script: "gc-pause-fenced", at: 9.8, title: "Refused",
     text: "Token 1 is lower than 2: the write bounces off, and A learns the truth. "
       + "Nothing is lost. That is all that fencing is: a number that grows, and a "
       + "resource that looks at it." },

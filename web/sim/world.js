@@ -71,6 +71,12 @@ function setAttribute(element, name, value) {
   if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-const seconds = (us, digits = 1) => `${(us / SECOND).toFixed(digits)} s`;
+// Cut off, not rounded, as the module writes times.
+function decimal(us, digits) {
+  const unit = SECOND / 10 ** digits;
+  return (Math.trunc(us / unit) * unit / SECOND).toFixed(digits);
+}
+
+const seconds = (us, digits = 1) => `${decimal(us, digits)} s`;
 const clientName = (i) => String.fromCharCode(65 + i);
 const plural = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
