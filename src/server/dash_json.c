@@ -7,7 +7,8 @@
 enum {
     FIRST_WAITERS = 3, /* named in a row */
     HOLDS_MAX = 50, /* of one lock, when it is looked at alone; the same of its queue */
-    LABEL_BYTES = 160,
+    LABEL_BYTES = 512,
+    BRIEF_BYTES = 160, /* of a label of which only the first words are shown */
     VALUE_BYTES = 80,
     SHOWN_BYTES = 2000,     /* of an election's value, in full view */
     SILENCE_STEP_MS = 1000, /* shorter silences between nodes are none */
@@ -309,7 +310,7 @@ static bool put_first(void *ctx, const struct pk_look_claim *c)
     struct firsts *f = ctx;
     f->digest = digest_text(f->digest, c->label);
     if (f->j != NULL) {
-        pk_jout_text(f->j, c->label, LABEL_BYTES);
+        pk_jout_text(f->j, c->label, BRIEF_BYTES);
     }
     return ++f->n < FIRST_WAITERS;
 }

@@ -139,7 +139,7 @@ static void on_stepped(void *ctx, const struct pk_step *step)
     pk_dash_step(s->dash, step->command, step->effects);
     bool old = s->replay_until != 0 &&
                pk_replica_standing(s->replica).applied_index < s->replay_until;
-    if (!old) {
+    if (!old && s->trace != NULL) {
         pk_trace_log_step(s->trace, cluster_ms(s), step->command, step->effects);
     }
 }
@@ -448,7 +448,7 @@ static int start_replica(struct pk_server *s)
                                   .answer = pk_dispatch_answer,
                                   .refuse = pk_dispatch_refuse,
                                   .events = on_events,
-                                  .stepped = s->trace != NULL ? on_stepped : NULL,
+                                  .stepped = on_stepped,
                                   .gap = on_gap,
                                   .standing = on_standing,
                                   .broken = on_broken};

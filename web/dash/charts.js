@@ -21,7 +21,7 @@ function showRates() {
   const step = WIDE / (SECONDS - 1);
   const marks = rates.map((r, i) => [r[2] + r[3], WIDE - (rates.length - 1 - i) * step])
     .filter(([n]) => n > 0)
-    .map(([, x]) => svg("circle", { class: "loss", cx: x.toFixed(1), cy: "7", r: "3.5" }));
+    .map(([, x]) => svg("circle", { class: "loss", cx: x.toFixed(1), cy: 7, r: 3.5 }));
   const edge = (WIDE - (rates.length - 1) * step).toFixed(1);
   const words = `${count(last[0])} grants/s, ${count(last[1])} ends/s`;
   const bad = `${count(sum(2))} lost, ${count(sum(3))} refused by fences`;
@@ -77,7 +77,7 @@ function bars(id, counts, bounds, kind) {
   }, 99 % ${boundWords(within(counts, bounds, 99))}`;
   say($(`${id}-words`), `${words} · ${count(all)}`);
   $(id).replaceChildren(svg("svg", { class: "chart", viewBox: `0 0 ${wide} ${high}`,
-    role: "img", "aria-label": `${id === "wait" ? "Waiting" : "Holding"} time: ${words}` },
+    role: "img", "aria-label": `${id === "wait" ? "Waiting" : "Holding"}: ${words}` },
   ...parts, svg("line", { class: "base", x1: 0, x2: wide, y1: high - foot,
     y2: high - foot }), ...labels));
 }

@@ -8,8 +8,9 @@ function linkWords() {
   const standing = c.serving ? "leader" : c.standing;
   const age = now.age === null ? "no leader"
     : c.serving ? "" : `data ${duration(now.age)} old`;
-  const word = document.documentElement.dataset.live === "yes" ? "live" : "not up to date";
-  return [word, [`node ${c.node}`, standing, age].filter(Boolean).join(", ")];
+  const fresh = document.documentElement.dataset.live === "yes";
+  return [fresh ? "live" : "not up to date",
+    [`node ${c.node}`, standing, age].filter(Boolean).join(", ")];
 }
 
 // Other nodes may know more; the browser may go there.

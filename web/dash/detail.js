@@ -42,7 +42,7 @@ function whoTd(c) {
     c.parts > 1 ? `set of ${c.parts} locks` : "", who.more].filter(Boolean).join(" · ");
   const value = c.value !== "" && !c.key ? [h("small", {}, "value: ",
     h("code", {}, c.value))] : [];
-  return h("td", { class: "who" }, who.name, h("small", {}, more), ...value);
+  return h("td", { class: "who" }, who.name, brief(more), ...value);
 }
 
 const since = (ms) => duration(clock() - ms);
@@ -155,6 +155,14 @@ function drawLanes(past) {
   if (fresh) $("lanes").scrollLeft = width; // where now is
 }
 
+// The past as the node knows it, and who holds now: a node that was started since then
+// may not have seen the grant.
+function pastOf(l) {
+  const unseen = l.holds.filter((c) => !l.past.some((p) => p.token === c.token));
+  return [...unseen.map((c) => ({ token: c.token, label: c.key ? c.value : c.label,
+    granted_ago_ms: c.since_ms, waited_ms: 0 })), ...l.past];
+}
+
 // Moments that the picture was made at move on with the clock.
 function movedOn(past, by) {
   return past.map((p) => ({ ...p, granted_ago_ms: p.granted_ago_ms + by,
@@ -178,7 +186,7 @@ function showDetail() {
   say($("detail-state"), stateWords(l));
   rowsOr("holds", l.holds.map((c) => holdRow(c, l.at)), 4, "Nobody");
   rowsOr("queue", l.queue.map((c, i) => waitRow(c, l.at, i + 1)), 4, "Nobody");
-  rowsOr("past", l.past.map((p) => pastRow(p, l.at)), 6, "Nothing is known");
+  rowsOr("past", pastOf(l).map((p) => pastRow(p, l.at)), 6, "Nothing is known");
   tickDetail();
 }
 
@@ -189,12 +197,13 @@ function tickDetail() {
     if (typeof how === "function") say(element, how(moment));
     else setLeft(element, moment, how);
   }
-  drawLanes(movedOn(l.past, clock() - l.at));
+  drawLanes(movedOn(pastOf(l), clock() - l.at));
 }
 
 function bindDetail() {
   $("legend").replaceChildren(...[["hold", "held, with its token"], ["wait", "waited"],
-    ["mark", "lost"]].map(([kind, text]) => h("span", {}, h("i", { class: kind }), text)));
+    ["mark", "lost"]].map(([kind, text]) =>
+    h("span", {}, h("i", { class: kind }), text)));
   window.addEventListener("hashchange", () => {
     now.lock = null;
     showDetail();

@@ -26,7 +26,7 @@ function whoCell(cell, row) {
   const who = owner(row.label, row.value, row.key);
   const more = [row.holders > 1 ? `and ${many(row.holders - 1, "other")}` : "",
     row.mode === "exclusive" ? "" : row.mode, who.more].filter(Boolean).join(" · ");
-  cell.replaceChildren(who.name, h("small", {}, more));
+  cell.replaceChildren(who.name, brief(more));
 }
 
 function freeCell(cell, row) {

@@ -67,8 +67,15 @@ function owner(label, value, key) {
   const of = fieldsOf(label);
   if (key) return { name: value || "unnamed", more: "a key of Redis' idiom" };
   if (!of.host) return { name: label.replace(/\s+/g, " ") || "unnamed", more: "" };
-  const more = [of.command, of.pid && `pid ${of.pid}`, of.note];
+  const command = (of.command || "").replace(/^\S*\//, ""); // the folder of the program
+  const more = [of.note, of.pid && `pid ${of.pid}`, command];
   return { name: `${of.user}@${of.host}`, more: more.filter(Boolean).join(" · ") };
+}
+
+// So much of a text that it stays on a line or two; all of it when pointed at.
+function brief(text) {
+  return text.length <= 72 ? h("small", {}, text)
+    : h("small", { title: text }, `${text.slice(0, 71)}…`);
 }
 
 const named = (label) => owner(label, "", false).name;
