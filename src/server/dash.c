@@ -90,6 +90,7 @@ static void begin_walk(struct pk_dash *d)
         v->scanned = changed || !v->greeted || v->query.show == PK_SHOW_EXPIRING;
         if (v->scanned) {
             pk_best_begin(&v->best, v->query.sort);
+            v->due = false; /* those that it has not taken in time are old now */
             d->scanning = true;
         }
     }
@@ -106,6 +107,7 @@ static void walk_on(struct pk_dash *d)
     for (struct pk_viewer *v = d->first; !d->scanning && v != NULL; v = v->next) {
         if (v->scanned) {
             pk_best_finish(&v->best);
+            v->matched = v->best.offered;
             v->scanned = false;
             v->due = true;
         }
@@ -137,12 +139,17 @@ static void on_time(uv_timer_t *timer)
     if (d->scanning) {
         walk_on(d);
     }
-    if (d->scanning) {
-        (void)uv_timer_start(timer, on_time, PK_DASH_SLICE_PAUSE_MS, 0);
-        return;
-    }
+    bool waits = false; /* somebody has no rows yet */
     for (struct pk_viewer *v = d->first; v != NULL; v = v->next) {
-        tell(d, v);
+        /* Of a long walk only the end is news, but nobody is left in doubt meanwhile. */
+        if (!d->scanning || now - v->told_ms >= PK_DASH_BEAT_MS) {
+            tell(d, v);
+        }
+        waits = waits || !v->greeted;
+    }
+    if (d->scanning) {
+        (void)uv_timer_start(timer, on_time, waits ? 1 : PK_DASH_PAUSE_MS, 0);
+        return;
     }
     uint64_t took = now - d->began_ms;
     (void)uv_timer_start(timer, on_time,

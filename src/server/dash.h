@@ -31,8 +31,8 @@ enum {
     PK_DASH_VIEWERS_MAX = 16,
     PK_DASH_EVERY_MS = 250,
     PK_DASH_BEAT_MS = 1000,
-    PK_DASH_SLICE = 4096, /* locks that are looked at before others have their turn */
-    PK_DASH_SLICE_PAUSE_MS = 5, /* between slices */
+    PK_DASH_SLICE = 2048,  /* locks that are looked at before others have their turn */
+    PK_DASH_PAUSE_MS = 10, /* between slices; 1 while somebody has no rows yet */
     PK_DASH_SAMPLES = 61,
 };
 

@@ -38,6 +38,7 @@ struct pk_viewer {
     uint64_t told_ms;            /* when it last got something */
     uint64_t was[PK_DASH_PARTS]; /* digest of each part, as last sent */
     struct pk_best best;
+    uint64_t matched; /* locks that fit, when last counted */
     uint32_t n_sent;
     struct pk_dash_sent sent[PK_QUERY_ROWS];
 };

@@ -504,7 +504,7 @@ bool pk_dash_write(struct pk_dash *d, struct pk_viewer *v)
     pk_jout_put_bool(&head, "ticking", ticking);
     pk_jout_put_number(&head, "index", index);
     put_age(&head, s);
-    pk_jout_put_number(&head, "matched", v->best.offered);
+    pk_jout_put_number(&head, "matched", v->matched);
     bool news = add_rows(&w, v);
     news = add_parts(&w, v, index) || news;
     pk_resp_raw(&d->message, "}\n\n", 3);
