@@ -46,7 +46,8 @@ TEST(query__takes_nonsense_calmly)
     CHECK(q.prefix && q.text_len == 0);
     char many[700];
     memset(many, 'x', sizeof many);
-    memcpy(many, "q=", 2);
+    many[0] = 'q';
+    many[1] = '=';
     pk_query_read(&q, pk_bytes(many, sizeof many));
     CHECK_U64(q.text_len, PK_NAME_MAX);
 }
