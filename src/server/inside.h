@@ -60,8 +60,8 @@ struct pk_server {
     bool full;                     /* the disk, as far as we know */
     uint64_t drain_since_ms;
     char client_address[PK_HOST_MAX], http_address[PK_HOST_MAX]; /* as others see them */
-    char http_host[PK_HOST_MAX];
-    const char *http_hosts[3]; /* names under which the pages are asked for */
+    char http_host[PK_HOST_MAX], raft_host[PK_HOST_MAX];
+    const char *http_hosts[4]; /* names under which the pages are asked for */
 
     struct pk_conn **conns; /* by slot */
     uint32_t conn_slots, conn_count, next_generation;

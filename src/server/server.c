@@ -370,10 +370,9 @@ static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
 static int open_doors(struct pk_server *s)
 {
     char why[512];
-    char raft_host[PK_HOST_MAX];
     uint16_t port;
     const char *wrong =
-        pk_address_split(s->birth.address, raft_host, sizeof raft_host, &port);
+        pk_address_split(s->birth.address, s->raft_host, sizeof s->raft_host, &port);
     if (wrong != NULL) {
         return fail(s->birth.address, wrong);
     }
@@ -381,11 +380,12 @@ static int open_doors(struct pk_server *s)
     if (wrong != NULL) {
         return fail(s->options.listen, wrong);
     }
-    advertise(&s->options, s->options.listen, port, raft_host, s->client_address);
+    advertise(&s->options, s->options.listen, port, s->raft_host, s->client_address);
     if (strcmp(s->options.http, "off") != 0) {
         (void)pk_address_split(s->options.http, s->http_host, sizeof s->http_host, &port);
         s->http_hosts[0] = s->http_host;
-        s->http_hosts[1] = s->options.advertise;
+        s->http_hosts[1] = s->raft_host; /* where the others' dashboards link to */
+        s->http_hosts[2] = s->options.advertise;
         struct pk_http_options h = {.loop = &s->loop,
                                     .listen = s->options.http,
                                     .hosts = s->http_hosts,
@@ -395,7 +395,7 @@ static int open_doors(struct pk_server *s)
         if (s->http == NULL) {
             return fail(s->options.http, why);
         }
-        advertise(&s->options, s->options.http, pk_http_port(s->http), raft_host,
+        advertise(&s->options, s->options.http, pk_http_port(s->http), s->raft_host,
                   s->http_address);
     }
     return 0;

@@ -12,7 +12,7 @@ import socket
 import threading
 import urllib.parse
 
-from cluster import Cluster, ServerError
+from cluster import Cluster, ServerError, free_ports
 from tap import Failed, check, contains, equal, main, test, wait_until
 
 LONG_MS = 600000
@@ -176,6 +176,24 @@ def strangers__are_refused_at_every_door(t):
         status, headers, body = get(n1, "/events", "HEAD")
         equal((status, headers["content-type"], body), (200, "text/event-stream", ""))
         wait_until(lambda: descriptors(n1) <= before)
+
+
+@test
+def host__may_be_what_other_nodes_know_it_by(t):
+    client, web, raft = free_ports(3)
+    t.start("serve", "--data", t.path("d"), "--listen", f"127.0.0.1:{client}",
+            "--http", f"127.0.0.1:{web}", "--raft", f"127.0.0.1:{raft}",
+            "--cluster", f"n1=node-1.example:{raft}", "--advertise", "picket.example")
+
+    def status(host):
+        c = http.client.HTTPConnection("127.0.0.1", web, timeout=5)
+        with contextlib.closing(c), contextlib.suppress(ConnectionError):
+            c.request("GET", "/healthz", headers={"Host": host})
+            return c.getresponse().status
+    wait_until(lambda: status("localhost"))
+    equal([status(f"{name}:{web}") for name in
+           ("node-1.example", "PICKET.example", "127.0.0.1", "[::1]", "node-2.example",
+            "node-1.example.evil")], [200, 200, 200, 200, 421, 421])
 
 
 # ---- events ----
