@@ -38,7 +38,7 @@ function queueCell(cell, row) {
   if (row.waiters === 0) { cell.replaceChildren(); return; }
   const more = row.waiters - row.first.length;
   cell.replaceChildren(h("b", {}, count(row.waiters)),
-    h("span", {}, row.first.map(named).join(", ") + (more > 0 ? ", …" : "")));
+    h("span", {}, row.first.map(named).join(", ") + (more > 0 ? ",\u00a0…" : "")));
 }
 
 function newRow(name) {
@@ -57,6 +57,7 @@ function fillRow(r, row) {
   (isHeld ? whoCell : freeCell)(r.who, row);
   say(r.token, isHeld ? count(row.token) : "");
   r.lease.replaceChildren(...(isHeld || row.opens > 0 ? [r.left.box] : []));
+  r.left.box.classList.toggle("closed", !isHeld);
   queueCell(r.queue, row);
 }
 
