@@ -16,8 +16,8 @@ import json
 import os
 import re
 
-POLICY = ("default-src 'none'; script-src 'sha256-{script}' 'wasm-unsafe-eval'; "
-          "style-src 'sha256-{style}'; img-src data:; worker-src blob:; "
+POLICY = ("default-src 'none'; script-src 'sha256-{script}'{module}; "
+          "style-src 'sha256-{style}'; img-src data:;{worker} "
           "connect-src 'self'; base-uri 'none'; form-action 'none'")
 
 
@@ -57,18 +57,23 @@ def main():
     parser.add_argument("-o", dest="output", required=True)
     parser.add_argument("--page", required=True)
     parser.add_argument("--style", required=True)
-    parser.add_argument("--module", required=True)
-    parser.add_argument("--scenario", nargs="+", required=True)
+    parser.add_argument("--module")
+    parser.add_argument("--scenario", nargs="+", default=[])
     parser.add_argument("--script", nargs="+", required=True)
     given = parser.parse_args()
 
-    with open(given.module, "rb") as f:
-        module = gzip.compress(f.read(), 9, mtime=0)
+    module = b""
+    if given.module is not None:
+        with open(given.module, "rb") as f:
+            module = gzip.compress(f.read(), 9, mtime=0)
     style = lean(text_of(given.style), r"/\*.*?\*/")
     script = script_of(given.script)
     scenarios = [scenario_of(path) for path in sorted(given.scenario)]
     parts = {
-        "POLICY": POLICY.format(script=hash_of(script), style=hash_of(style)),
+        "POLICY": POLICY.format(
+            script=hash_of(script), style=hash_of(style),
+            module=" 'wasm-unsafe-eval'" if module else "",
+            worker=" worker-src blob:;" if module else ""),
         "STYLE": style,
         "SCENARIOS": json.dumps(scenarios, separators=(",", ":")).replace("<", "\\u003c"),
         "MODULE": base64.b64encode(module).decode(),

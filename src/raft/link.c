@@ -109,6 +109,7 @@ static void take_in(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
         end(l, n);
         return;
     }
+    l->heard_ms = uv_now(l->tcp.loop);
     const unsigned char *bytes = (const unsigned char *)buf->base;
     const char *why = pk_frame_check(&l->frame, bytes, (size_t)n);
     if (why != NULL) {
@@ -136,5 +137,6 @@ void pk_links_give(struct pk_links *all, struct pk_link *l, raft_uv_accept_cb ac
     PK_ASSERT(l->lib_alloc != NULL && l->lib_read != NULL);
     (void)uv_read_stop(s);
     PK_ASSERT(uv_read_start(s, make_room, take_in) == 0);
+    l->heard_ms = uv_now(l->tcp.loop);
     join(all, l);
 }

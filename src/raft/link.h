@@ -33,6 +33,7 @@ struct pk_link {
     uv_alloc_cb lib_alloc;
     uv_read_cb lib_read;
     struct pk_frame frame;
+    uint64_t heard_ms; /* the loop's time of its last bytes */
 };
 
 struct pk_links {

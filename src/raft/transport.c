@@ -700,6 +700,12 @@ struct pk_uvio_counts pk_transport_counts(const struct pk_transport *t)
     return t->counts;
 }
 
+uint64_t pk_transport_silence_ms(const struct pk_transport *t, uint64_t peer)
+{
+    const struct pk_link *l = pk_links_find(&t->links, peer);
+    return l == NULL ? UINT64_MAX : uv_now(t->o.loop) - l->heard_ms;
+}
+
 void pk_transport_free(struct pk_transport *t)
 {
     if (!t->closing) {

@@ -35,6 +35,8 @@ struct raft_uv_transport *pk_transport_raft(struct pk_transport *t);
 const char *pk_transport_bind(struct pk_transport *t);
 uint16_t pk_transport_port(const struct pk_transport *t);
 struct pk_uvio_counts pk_transport_counts(const struct pk_transport *t);
+/* See pk_uvio_silence_ms. */
+uint64_t pk_transport_silence_ms(const struct pk_transport *t, uint64_t peer);
 /* After libraft has closed it; or without libraft ever having had it, and then the loop
  * must run on for a turn. */
 void pk_transport_free(struct pk_transport *t);

@@ -221,6 +221,11 @@ struct pk_uvio_counts pk_uvio_counts(const struct pk_uvio *u)
     return pk_transport_counts(u->transport);
 }
 
+uint64_t pk_uvio_silence_ms(const struct pk_uvio *u, uint64_t peer)
+{
+    return pk_transport_silence_ms(u->transport, peer);
+}
+
 void pk_uvio_free(struct pk_uvio *u)
 {
     raft_uv_close(&u->io);

@@ -55,6 +55,10 @@ void pk_uvio_tune(struct pk_uvio *u);
 /* The port it listens on. */
 uint16_t pk_uvio_port(const struct pk_uvio *u);
 struct pk_uvio_counts pk_uvio_counts(const struct pk_uvio *u);
+/* How long nothing has come from that node; UINT64_MAX: there is no connection from it.
+ * A leader hears from those who follow it, and they from it, several times in each
+ * election timeout; others need not hear from each other at all. */
+uint64_t pk_uvio_silence_ms(const struct pk_uvio *u, uint64_t peer);
 /* After pk_replica_close has called back, or when there never was a replica on it; then
  * the loop must run on for a turn. */
 void pk_uvio_free(struct pk_uvio *u);

@@ -255,12 +255,12 @@ static uv_buf_t describe(struct pk_http_stream *c, struct pk_http_answer *a, cha
     } else {
         (void)snprintf(length, sizeof length, "Content-Length: %zu\r\n", len);
     }
-    int n = snprintf(out, size,
-                     "Content-Type: text/html; charset=utf-8\r\n%s%s"
-                     "Vary: Accept-Encoding\r\nETag: %s\r\nCache-Control: no-cache\r\n"
-                     "Content-Security-Policy: %s\r\n",
-                     length, packed && !has ? "Content-Encoding: gzip\r\n" : "", p->tag,
-                     p->policy);
+    int n = snprintf(
+        out, size,
+        "Content-Type: text/html; charset=utf-8\r\n%s%s"
+        "Vary: Accept, Accept-Encoding\r\nETag: %s\r\nCache-Control: no-cache\r\n"
+        "Content-Security-Policy: %s\r\n",
+        length, packed && !has ? "Content-Encoding: gzip\r\n" : "", p->tag, p->policy);
     PK_ASSERT(n > 0 && n < (int)size);
     const unsigned char *bytes = packed ? p->packed : p->plain;
     return uv_buf_init((char *)(uintptr_t)bytes, has ? 0 : (unsigned)len);
@@ -310,6 +310,7 @@ static void answer(struct pk_http_stream *c)
 {
     struct pk_http *h = c->http;
     struct pk_http_answer a = {.status = 200, .type = PLAIN_TEXT};
+    a.html = c->request.takes_html;
     a.stream = h->streams < PK_HTTP_STREAMS_MAX ? c : NULL;
     h->options.get(h->options.ctx, c->request.path, c->request.query, &a);
     PK_ASSERT(a.gone == NULL || a.stream == c);
@@ -457,6 +458,11 @@ bool pk_http_send(struct pk_http_stream *s, struct pk_bytes data)
         push(s);
     }
     return true;
+}
+
+bool pk_http_idle(const struct pk_http_stream *s)
+{
+    return s->stage == STREAMING && !s->writing && s->out.len == 0;
 }
 
 void pk_http_end(struct pk_http_stream *s)

@@ -47,6 +47,7 @@ struct pk_http_answer {
     struct pk_http_stream *stream;
     void (*gone)(void *owner);
     void *owner;
+    bool html; /* as asked: the client is one that shows pages */
 };
 
 struct pk_http_options {
@@ -70,6 +71,9 @@ void pk_http_close(struct pk_http *h, void (*closed)(void *ctx), void *ctx);
 /* Adds to an answer that goes on. False: it is over, because the client is gone or left
  * too much untaken; `gone` comes. */
 bool pk_http_send(struct pk_http_stream *s, struct pk_bytes data);
+/* True when all that was sent has been taken: who sends no more before it never makes a
+ * slow client's answers pile up. */
+bool pk_http_idle(const struct pk_http_stream *s);
 /* Ends the answer after what has been sent. */
 void pk_http_end(struct pk_http_stream *s);
 

@@ -55,6 +55,7 @@ static int on_header_value(http_parser *p, const char *at, size_t len)
         r->in_value = true;
         r->header = named(r, "Host")              ? PK_HTTP_HOST
                     : named(r, "Origin")          ? PK_HTTP_ORIGIN
+                    : named(r, "Accept")          ? PK_HTTP_ACCEPT
                     : named(r, "Accept-Encoding") ? PK_HTTP_ACCEPTED
                     : named(r, "If-None-Match")   ? PK_HTTP_NONE_MATCH
                                                   : PK_HTTP_OTHER;
@@ -64,6 +65,8 @@ static int on_header_value(http_parser *p, const char *at, size_t len)
     struct pk_bytes piece = pk_bytes(at, len);
     if (r->header == PK_HTTP_HOST) {
         gather(r->host, sizeof r->host, &r->host_len, piece);
+    } else if (r->header == PK_HTTP_ACCEPT) {
+        gather(r->accept, sizeof r->accept, &r->accept_len, piece);
     } else if (r->header == PK_HTTP_ACCEPTED) {
         gather(r->accepted, sizeof r->accepted, &r->accepted_len, piece);
     } else if (r->header == PK_HTTP_NONE_MATCH) {
@@ -202,11 +205,20 @@ static bool lists_gzip(const char *list, size_t len)
     return false;
 }
 
+/* Browsers name this type first, whatever else they list. */
+static bool begins_html(const char *list, size_t len)
+{
+    static const char type[] = "text/html";
+    size_t size = sizeof type - 1;
+    return len >= size && strncasecmp(list, type, size) == 0;
+}
+
 /* What the client takes, and what it has. */
 static void read_wishes(struct pk_http_request *r)
 {
     bool whole = r->none_match_len <= sizeof r->none_match;
     r->takes_gzip = lists_gzip(r->accepted, r->accepted_len);
+    r->takes_html = begins_html(r->accept, r->accept_len);
     r->has_tag = pk_bytes(r->none_match, whole ? r->none_match_len : 0);
 }
 
@@ -234,8 +246,8 @@ static void begin(struct pk_http_request *r)
     r->done = r->in_value = r->has_body = false;
     r->header = PK_HTTP_OTHER;
     r->field_len = r->host_len = r->url_len = 0;
-    r->accepted_len = r->none_match_len = 0;
-    r->takes_gzip = false;
+    r->accept_len = r->accepted_len = r->none_match_len = 0;
+    r->takes_gzip = r->takes_html = false;
     r->has_tag = pk_bytes("", 0);
     r->headers = r->n_host = r->n_origin = 0;
 }

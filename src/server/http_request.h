@@ -34,6 +34,7 @@ enum pk_http_header {
     PK_HTTP_OTHER,
     PK_HTTP_HOST,
     PK_HTTP_ORIGIN,
+    PK_HTTP_ACCEPT,
     PK_HTTP_ACCEPTED,   /* Accept-Encoding */
     PK_HTTP_NONE_MATCH, /* If-None-Match */
 };
@@ -47,6 +48,7 @@ struct pk_http_request {
     bool keep_alive;             /* the client may send another */
     bool old;                    /* HTTP/1.0 */
     bool takes_gzip;             /* the answer may be packed */
+    bool takes_html;             /* it says so by name: a browser does, curl does not */
     struct pk_bytes has_tag;     /* of what it has already; empty: nothing; borrowed */
 
     size_t taken; /* bytes of a request that is not whole yet */
@@ -61,8 +63,9 @@ struct pk_http_request {
     uint32_t headers, n_host, n_origin;
     char host[PK_HTTP_HOST_MAX];
     size_t host_len;
+    char accept[PK_HTTP_WORDS_MAX];
     char accepted[PK_HTTP_WORDS_MAX], none_match[PK_HTTP_WORDS_MAX];
-    size_t accepted_len, none_match_len;
+    size_t accept_len, accepted_len, none_match_len;
     char url[PK_HTTP_REQUEST_MAX];
     size_t url_len;
 };

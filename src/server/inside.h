@@ -15,6 +15,7 @@
 #include "raft/uvio.h"
 #include "server/birth.h"
 #include "server/conn.h"
+#include "server/dash.h"
 #include "server/http.h"
 #include "server/hub.h"
 #include "server/metrics.h"
@@ -48,6 +49,7 @@ struct pk_server {
     struct pk_metrics *metrics;
     struct pk_trace_log *trace; /* NULL: none is recorded */
     struct pk_http *http;
+    struct pk_dash *dash;
     uint64_t leader_id;     /* 0: nobody known, */
     uint64_t leaderless_ms; /* since when; 0: somebody is */
     uint64_t load;          /* commands of a recent turn, smoothed */
@@ -58,8 +60,8 @@ struct pk_server {
     bool full;                     /* the disk, as far as we know */
     uint64_t drain_since_ms;
     char client_address[PK_HOST_MAX], http_address[PK_HOST_MAX]; /* as others see them */
-    char http_host[PK_HOST_MAX];
-    const char *http_hosts[3]; /* names under which the pages are asked for */
+    char http_host[PK_HOST_MAX], raft_host[PK_HOST_MAX];
+    const char *http_hosts[4]; /* names under which the pages are asked for */
 
     struct pk_conn **conns; /* by slot */
     uint32_t conn_slots, conn_count, next_generation;

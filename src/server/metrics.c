@@ -10,7 +10,7 @@
 
 /* ---- histograms ---- */
 
-enum { BOUNDS_MAX = 16 };
+enum { BOUNDS_MAX = PK_METRICS_BUCKETS_MAX - 1 };
 
 /* Upper bounds of the buckets, ascending, in units of which `per_one` make one of what is
  * shown: microseconds for times, ones for counts. */
@@ -222,6 +222,29 @@ void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e)
             break;
         }
     }
+}
+
+struct pk_metrics_sums pk_metrics_sums(const struct pk_metrics *m)
+{
+    struct pk_metrics_sums out = {.buckets = long_times.n + 1,
+                                  .bounds_us = long_times.bounds};
+    for (size_t i = 0; i < m->n_series; i++) {
+        const struct series *s = &m->series[i];
+        for (uint32_t k = 0; k < out.buckets; k++) {
+            out.wait[k] += s->wait.buckets[k];
+            out.hold[k] += s->hold.buckets[k];
+            out.grants += s->wait.buckets[k];
+            out.ends += s->hold.buckets[k];
+        }
+        for (size_t k = 0; k < LOSSES; k++) {
+            out.lost += s->lost[k];
+        }
+    }
+    for (size_t i = 0; i < PK_STATUS_COUNT; i++) {
+        out.rejected += m->fence_rejected[i];
+        out.shadowed += m->fence_shadowed[i];
+    }
+    return out;
 }
 
 /* ---- text ---- */

@@ -56,6 +56,17 @@ void pk_metrics_count(struct pk_metrics *m, enum pk_counter c, uint64_t by);
 void pk_metrics_time(struct pk_metrics *m, enum pk_timing t, uint64_t us);
 void pk_metrics_batch(struct pk_metrics *m, uint64_t commands);
 
+enum { PK_METRICS_BUCKETS_MAX = 17 };
+/* The same numbers for a page: of all prefixes together. */
+struct pk_metrics_sums {
+    uint32_t buckets; /* of both histograms; the last has no bound */
+    const uint64_t *bounds_us;
+    uint64_t wait[PK_METRICS_BUCKETS_MAX], hold[PK_METRICS_BUCKETS_MAX];
+    uint64_t grants, ends, lost; /* lost: of the ends, those that nobody asked for */
+    uint64_t rejected, shadowed; /* by fences */
+};
+struct pk_metrics_sums pk_metrics_sums(const struct pk_metrics *m);
+
 /* What is asked at the moment of writing. */
 struct pk_metrics_now {
     const char *node;

@@ -14,6 +14,7 @@ struct pk_page {
     const char *policy; /* Content-Security-Policy */
 };
 
+extern const struct pk_page pk_page_dashboard;
 #ifdef PICKET_WITH_SIMULATOR
 extern const struct pk_page pk_page_simulator;
 #endif

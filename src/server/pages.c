@@ -64,6 +64,17 @@ static void show_summary(struct pk_server *s, struct pk_http_answer *out)
     say(out, 200, text);
 }
 
+/* The dashboard for who shows pages, a few lines for everybody else. */
+static void show_front(struct pk_server *s, struct pk_http_answer *out)
+{
+    if (out->html) {
+        out->status = 200;
+        out->page = &pk_page_dashboard;
+    } else {
+        show_summary(s, out);
+    }
+}
+
 static void show_simulator(struct pk_http_answer *out)
 {
 #ifdef PICKET_WITH_SIMULATOR
@@ -80,7 +91,6 @@ void pk_pages_get(void *ctx, struct pk_bytes path, struct pk_bytes query,
                   struct pk_http_answer *out)
 {
     struct pk_server *s = ctx;
-    (void)query;
     out->type = "text/plain; charset=utf-8";
     if (pk_bytes_equal(path, pk_text("/metrics"))) {
         out->status = 200;
@@ -91,14 +101,16 @@ void pk_pages_get(void *ctx, struct pk_bytes path, struct pk_bytes query,
     } else if (pk_bytes_equal(path, pk_text("/readyz"))) {
         show_ready(s, out);
     } else if (pk_bytes_equal(path, pk_text("/"))) {
-        show_summary(s, out);
+        show_front(s, out);
+    } else if (pk_bytes_equal(path, pk_text("/events"))) {
+        pk_dash_open(s->dash, query, out);
     } else if (pk_bytes_equal(path, pk_text("/sim"))) {
         show_simulator(out);
     } else if (pk_bytes_equal(path, pk_text("/version"))) {
         say(out, 200, PICKET_VERSION "\n");
     } else {
         say(out, 404,
-            "nothing here; there are /, /sim, /metrics, /healthz, /readyz and "
+            "nothing here; there are /, /events, /sim, /metrics, /healthz, /readyz and "
             "/version\n");
     }
 }

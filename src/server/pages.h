@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the node shows over HTTP: /metrics, /healthz, /readyz, a summary at /, and the
- * simulator at /sim. */
+/* What the node shows over HTTP: the dashboard at / with its /events, /metrics, /healthz,
+ * /readyz, /version, and the simulator at /sim. */
 #ifndef PICKET_SERVER_PAGES_H
 #define PICKET_SERVER_PAGES_H
 

@@ -120,7 +120,9 @@ static void on_prepare(uv_prepare_t *prepare)
 
 static void on_sweep(uv_timer_t *timer)
 {
-    pk_conns_sweep(timer->data);
+    struct pk_server *s = timer->data;
+    pk_conns_sweep(s);
+    pk_dash_sample(s->dash);
 }
 
 /* ---- hooks of the turn ---- */
@@ -133,9 +135,11 @@ static uint64_t cluster_ms(const struct pk_server *s)
 static void on_stepped(void *ctx, const struct pk_step *step)
 {
     struct pk_server *s = ctx;
+    /* Old news too: it knows when they were. */
+    pk_dash_step(s->dash, step->command, step->effects);
     bool old = s->replay_until != 0 &&
                pk_replica_standing(s->replica).applied_index < s->replay_until;
-    if (!old) {
+    if (!old && s->trace != NULL) {
         pk_trace_log_step(s->trace, cluster_ms(s), step->command, step->effects);
     }
 }
@@ -161,6 +165,7 @@ static void on_gap(void *ctx)
     pk_metrics_count(s->metrics, PK_COUNT_GAPS, 1);
     pk_trace_log_gap(s->trace, cluster_ms(s));
     pk_hub_gap(&s->hub);
+    pk_dash_gap(s->dash);
 }
 
 static void on_standing(void *ctx, bool serving, uint64_t leader_id)
@@ -247,6 +252,7 @@ static void close_everything(struct pk_server *s)
         pk_http_close(s->http, on_http_closed, s);
         s->http = NULL;
     }
+    pk_dash_close(s->dash);
     pk_replica_close(s->replica, on_replica_closed, s);
 }
 
@@ -364,10 +370,9 @@ static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
 static int open_doors(struct pk_server *s)
 {
     char why[512];
-    char raft_host[PK_HOST_MAX];
     uint16_t port;
     const char *wrong =
-        pk_address_split(s->birth.address, raft_host, sizeof raft_host, &port);
+        pk_address_split(s->birth.address, s->raft_host, sizeof s->raft_host, &port);
     if (wrong != NULL) {
         return fail(s->birth.address, wrong);
     }
@@ -375,11 +380,12 @@ static int open_doors(struct pk_server *s)
     if (wrong != NULL) {
         return fail(s->options.listen, wrong);
     }
-    advertise(&s->options, s->options.listen, port, raft_host, s->client_address);
+    advertise(&s->options, s->options.listen, port, s->raft_host, s->client_address);
     if (strcmp(s->options.http, "off") != 0) {
         (void)pk_address_split(s->options.http, s->http_host, sizeof s->http_host, &port);
         s->http_hosts[0] = s->http_host;
-        s->http_hosts[1] = s->options.advertise;
+        s->http_hosts[1] = s->raft_host; /* where the others' dashboards link to */
+        s->http_hosts[2] = s->options.advertise;
         struct pk_http_options h = {.loop = &s->loop,
                                     .listen = s->options.http,
                                     .hosts = s->http_hosts,
@@ -389,7 +395,7 @@ static int open_doors(struct pk_server *s)
         if (s->http == NULL) {
             return fail(s->options.http, why);
         }
-        advertise(&s->options, s->options.http, pk_http_port(s->http), raft_host,
+        advertise(&s->options, s->options.http, pk_http_port(s->http), s->raft_host,
                   s->http_address);
     }
     return 0;
@@ -442,7 +448,7 @@ static int start_replica(struct pk_server *s)
                                   .answer = pk_dispatch_answer,
                                   .refuse = pk_dispatch_refuse,
                                   .events = on_events,
-                                  .stepped = s->trace != NULL ? on_stepped : NULL,
+                                  .stepped = on_stepped,
                                   .gap = on_gap,
                                   .standing = on_standing,
                                   .broken = on_broken};
@@ -479,6 +485,7 @@ static int start(struct pk_server *s)
     }
     s->self = s->birth.self;
     s->metrics = pk_metrics_new(s->options.prefixes, s->options.n_prefixes);
+    s->dash = pk_dash_new(s);
     if (s->options.trace != NULL) {
         struct pk_trace_log_options t = {.path = s->options.trace,
                                          .node = s->self.name,
@@ -509,6 +516,7 @@ static void free_server(struct pk_server *s)
     pk_turn_free(s->turn);
     pk_uvio_free(s->uvio);
     pk_metrics_free(s->metrics);
+    pk_dash_free(s->dash);
     pk_trace_log_free(s->trace);
     pk_effects_free(&s->annotated);
     pk_door_resize(s->conns, 0);

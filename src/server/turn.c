@@ -544,3 +544,10 @@ struct pk_turn_counts pk_turn_counts(const struct pk_turn *t)
     counts.left_out_ms = t->reign.left_out_ms;
     return counts;
 }
+
+uint64_t pk_turn_clock(const struct pk_turn *t, uint64_t now_ms)
+{
+    PK_ASSERT(t->serving);
+    uint64_t since = now_ms > t->reign.now_ms ? now_ms - t->reign.now_ms : 0;
+    return t->reign.tau_ms + (since > t->reign.pause_ms ? 0 : since);
+}

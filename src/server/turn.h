@@ -108,5 +108,8 @@ void pk_turn_resume(struct pk_turn *t);
 /* The node ends, whatever is under way: everything taken in is refused now. */
 void pk_turn_give_up(struct pk_turn *t);
 struct pk_turn_counts pk_turn_counts(const struct pk_turn *t);
+/* Cluster time now, on a node that serves: the machine's clock is that of the last entry.
+ */
+uint64_t pk_turn_clock(const struct pk_turn *t, uint64_t now_ms);
 
 #endif

@@ -46,6 +46,26 @@ TEST(request__takes_gzip_when_it_says_so)
     CHECK(takes_gzip("Accept-Encoding: ,, gzip"));
 }
 
+static bool takes_html(const char *header)
+{
+    read_with(header, SIZE_MAX);
+    bool at_once = request.takes_html;
+    read_with(header, 1);
+    CHECK(request.takes_html == at_once);
+    return at_once;
+}
+
+TEST(request__takes_html_when_it_is_a_browsers)
+{
+    CHECK(takes_html("Accept: text/html"));
+    CHECK(takes_html("accept: TEXT/HTML,application/xhtml+xml,*/*;q=0.8"));
+    CHECK(!takes_html("Accept: */*"));
+    CHECK(!takes_html("Accept: text/plain, text/html"));
+    CHECK(!takes_html("Accept: text/htm"));
+    CHECK(!takes_html("X-Accept: text/html"));
+    CHECK(!takes_html("Accept-Encoding: text/html"));
+}
+
 TEST(request__takes_gzip_only_without_conditions)
 {
     char longest[600] = "Accept-Encoding: gzip";

@@ -27,6 +27,20 @@ TEST(turn__serves_only_after_an_entry_of_its_own_term)
     node_free(n);
 }
 
+TEST(turn__tells_cluster_time_between_entries)
+{
+    struct node *n = node_serving(node_new(1));
+    CHECK(node_ask(n, lease_open(60000)).status == PK_OK);
+    node_pass(n, 100);
+    uint64_t now = n->io.now_ms;
+    uint64_t clock = pk_turn_clock(n->turn, now);
+    CHECK(clock >= pk_machine_clock(pk_replica_machine(n->replica)) + 100);
+    CHECK_U64(pk_turn_clock(n->turn, now + 250), clock + 250);
+    CHECK_U64(pk_turn_clock(n->turn, now + 5000), clock); /* a pause will be left out */
+    CHECK_U64(pk_turn_clock(n->turn, now - 1), clock);
+    node_free(n);
+}
+
 TEST(turn__serves_nobody_as_a_follower)
 {
     struct node *n = node_new(3);

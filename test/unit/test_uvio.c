@@ -29,6 +29,11 @@ TEST(uvio__three_nodes_elect_a_leader_and_commit)
     commit(65536);
     CHECK_U64(leader()->peers.count, 2);
     CHECK(pk_uvio_counts(leader()->uvio).handshakes >= 4);
+    for (size_t i = 0; i < leader()->peers.count; i++) {
+        uint64_t peer = leader()->peers.list[i].id;
+        CHECK(pk_uvio_silence_ms(leader()->uvio, peer) != UINT64_MAX);
+    }
+    CHECK_U64(pk_uvio_silence_ms(leader()->uvio, 1), UINT64_MAX); /* nobody's id */
     cluster_is_calm(3);
     nodes_end();
 }

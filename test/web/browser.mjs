@@ -14,7 +14,9 @@ const ARGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync
 const PATIENCE_MS = 20000;
 
 const tests = [];
-export const test = (name, body) => tests.push({ name, body });
+// `tolerate`: errors on the console that belong to what is tested.
+export const test = (name, body, { tolerate = null } = {}) =>
+  tests.push({ name, body, tolerate });
 
 export function check(condition, message = "not true") {
   if (!condition) throw new Error(message);
@@ -37,12 +39,15 @@ export async function barriers(page) {
     + `${v.nodes.slice(0, 3).map((n) => n.target.join(" ")).join(", ")})`);
 }
 
-async function runOne(context, { body }, options) {
+async function runOne(context, { body, tolerate }, options) {
   const errors = [];
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE_MS);
   page.on("pageerror", (e) => errors.push(`page error: ${e.message}`));
-  page.on("console", (m) => { if (m.type() === "error") errors.push(m.text()); });
+  page.on("console", (m) => {
+    const expected = tolerate !== null && tolerate.test(m.text());
+    if (m.type() === "error" && !expected) errors.push(m.text());
+  });
   try {
     await body({ page, context, ...options });
     check(errors.length === 0, errors.join("; "));
