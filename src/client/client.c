@@ -96,11 +96,13 @@ static enum picket_status fail_no_driver(const char *url)
                        "by itself)");
     }
     for (size_t i = 0; pk_driver_at(i) != NULL && len < sizeof known; i++) {
-        int n = snprintf(known + len, sizeof known - len, "%s%s", i == 0 ? "" : " and ",
-                         pk_driver_at(i)->form);
+        int n = snprintf(known + len, sizeof known - len, "%s%s:", i == 0 ? "" : ", ",
+                         pk_driver_at(i)->scheme);
         len += n > 0 ? (size_t)n : 0;
     }
-    return pk_fail(PICKET_BADARG, "no driver for %.*s: this build knows %s",
+    return pk_fail(PICKET_BADARG,
+                   "no driver for %.*s: this build knows %s (as in local:DIR, "
+                   "redis://HOST:PORT)",
                    (int)strcspn(url, ":@"), url, known);
 }
 
