@@ -20,7 +20,7 @@ build) wanted=$build ;;
 test)
     wanted="$build $clang python3 shellcheck redis-server redis-tools python3-redis
         iproute2 iptables nodejs npm strace sqlite3 postgresql pgbouncer mariadb-server
-        nginx-light etcd-server zookeeper default-jre-headless python3-kazoo
+        nginx-light etcd-server etcd-client zookeeper default-jre-headless python3-kazoo
         libcurator-recipes-java default-jdk-headless chromium"
     ;;
 lint) wanted="$build clang-format clang-tidy python3 shellcheck" ;;

@@ -9,7 +9,8 @@ import subprocess
 from tap import check
 
 NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT",
-           "ENETUNREACH", "EHOSTUNREACH", "E403", "E503")
+           "ENETUNREACH", "EHOSTUNREACH", "E403", "E503",
+           "SELF_SIGNED_CERT_IN_CHAIN", "UNABLE_TO_GET_ISSUER_CERT")
 
 
 def read(path):
