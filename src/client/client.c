@@ -102,7 +102,7 @@ static enum picket_status fail_no_driver(const char *url)
     }
     return pk_fail(PICKET_BADARG,
                    "no driver for %.*s: this build knows %s (as in local:DIR, "
-                   "redis://HOST:PORT)",
+                   "picket://HOST:PORT)",
                    (int)strcspn(url, ":@"), url, known);
 }
 
