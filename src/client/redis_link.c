@@ -519,12 +519,21 @@ redisReply *pk_redis_heard(struct pk_redis_link *l)
 
 /* ---- scripts ---- */
 
+/* The first two words: by its digest there, or whole. */
+static void name_script(struct pk_redis_words *w, const char *digest, const char *script)
+{
+    bool known = digest[0] != '\0';
+    w->data[0] = known ? "EVALSHA" : "EVAL";
+    w->len[0] = strlen(w->data[0]);
+    w->data[1] = known ? digest : script;
+    w->len[1] = strlen(w->data[1]);
+}
+
 void pk_redis_call(const struct pk_redis_link *l, struct pk_redis_words *w)
 {
-    w->count = 0;
+    w->count = 2;
     w->n_numbers = 0;
-    pk_redis_add_text(w, l->digest[0] != '\0' ? "EVALSHA" : "EVAL");
-    pk_redis_add_text(w, l->digest[0] != '\0' ? l->digest : l->script);
+    name_script(w, l->digest, l->script);
 }
 
 bool pk_redis_forgot(const struct pk_redis_link *l, struct pk_redis_words *w,
@@ -534,17 +543,20 @@ bool pk_redis_forgot(const struct pk_redis_link *l, struct pk_redis_words *w,
         strncmp(reply->str, "NOSCRIPT", 8) != 0) {
         return false;
     }
-    w->data[0] = "EVAL";
-    w->len[0] = strlen(w->data[0]);
-    w->data[1] = l->script;
-    w->len[1] = strlen(l->script);
+    name_script(w, "", l->script);
     return true;
 }
 
 enum picket_status pk_redis_run(struct pk_redis_link *l, struct pk_redis_words *w,
                                 bool once, uint64_t until_ms, redisReply **out)
 {
-    enum picket_status s = pk_redis_ask(l, w, once, until_ms, out);
+    *out = NULL;
+    enum picket_status s = pk_redis_reach(l, until_ms);
+    if (s != PICKET_OK) {
+        return s;
+    }
+    name_script(w, l->digest, l->script); /* a new connection may have learnt it */
+    s = pk_redis_ask(l, w, once, until_ms, out);
     if (pk_redis_forgot(l, w, *out)) {
         freeReplyObject(*out);
         s = pk_redis_ask(l, w, once, until_ms, out);

@@ -92,7 +92,8 @@ enum picket_status pk_redis_command(struct pk_redis_link *l,
 
 /* A call of the script: its number of keys, keys and arguments follow these two. */
 void pk_redis_call(const struct pk_redis_link *l, struct pk_redis_words *w);
-/* Asks it by its digest; a server that has forgotten the script gets it whole. */
+/* Connects unless it is connected, and asks it by its digest; a server that has forgotten
+ * the script gets it whole. */
 enum picket_status pk_redis_run(struct pk_redis_link *l, struct pk_redis_words *w,
                                 bool once, uint64_t until_ms, redisReply **out);
 /* Whether the answer says so; then makes the call one with the whole script. */

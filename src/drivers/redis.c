@@ -45,18 +45,12 @@ struct redis {
 
 /* ---- calling the script ---- */
 
-static enum picket_status begin(struct redis *r, const char *verb, uint64_t until_ms,
-                                struct pk_redis_words *w)
+static void begin(const struct redis *r, const char *verb, struct pk_redis_words *w)
 {
-    w->count = 0;
-    enum picket_status s = pk_redis_reach(&r->link, until_ms);
-    if (s == PICKET_OK) {
-        pk_redis_call(&r->link, w);
-        pk_redis_add_text(w, "0");
-        pk_redis_add_text(w, verb);
-        pk_redis_add_text(w, r->prefix);
-    }
-    return s;
+    pk_redis_call(&r->link, w);
+    pk_redis_add_text(w, "0");
+    pk_redis_add_text(w, verb);
+    pk_redis_add_text(w, r->prefix);
 }
 
 /* The i-th word of an answer, or of one of its rows. */
@@ -128,10 +122,7 @@ static enum picket_status lease_open(void *own, struct pk_tenancy *t, uint64_t u
 {
     struct redis *r = own;
     struct pk_redis_words w;
-    enum picket_status s = begin(r, "open", until_ms, &w);
-    if (s != PICKET_OK) {
-        return s;
-    }
+    begin(r, "open", &w);
     pk_redis_add_number(&w, t->id);
     pk_redis_add_number(&w, t->ttl_ms);
     pk_redis_add_text(&w, r->inbox.channel);
@@ -145,12 +136,11 @@ static void forget_hold(struct redis *r, uint64_t lease, uint64_t request,
                         uint64_t until_ms)
 {
     struct pk_redis_words w;
-    if (begin(r, "forget", until_ms, &w) == PICKET_OK) {
-        pk_redis_add_number(&w, lease);
-        pk_redis_add_number(&w, request);
-        enum picket_status unimportant = simply(r, &w, until_ms);
-        (void)unimportant;
-    }
+    begin(r, "forget", &w);
+    pk_redis_add_number(&w, lease);
+    pk_redis_add_number(&w, request);
+    enum picket_status unimportant = simply(r, &w, until_ms);
+    (void)unimportant;
 }
 
 /* Tells of the holds that the answer to a renewal says are gone. */
@@ -179,13 +169,10 @@ static enum picket_status lease_renew(void *own, uint64_t lease, uint64_t *ttl_m
     struct redis *r = own;
     struct pk_redis_words w;
     redisReply *reply = NULL;
-    enum picket_status s = begin(r, "renew", until_ms, &w);
-    if (s != PICKET_OK) {
-        return s;
-    }
+    begin(r, "renew", &w);
     pk_redis_add_number(&w, lease);
     pk_redis_add_number(&w, *ttl_ms);
-    s = ask(r, &w, until_ms, &reply);
+    enum picket_status s = ask(r, &w, until_ms, &reply);
     if (s == PICKET_OK) {
         *ttl_ms = (uint64_t)number_at(reply, 1);
         tell_gone(r, lease, reply, until_ms);
@@ -198,12 +185,9 @@ static enum picket_status lease_close(void *own, uint64_t lease, uint64_t until_
 {
     struct redis *r = own;
     struct pk_redis_words w;
-    enum picket_status s = begin(r, "close", until_ms, &w);
-    if (s != PICKET_OK) {
-        return s;
-    }
+    begin(r, "close", &w);
     pk_redis_add_number(&w, lease);
-    s = simply(r, &w, until_ms);
+    enum picket_status s = simply(r, &w, until_ms);
     return s == PICKET_LOST && r->link.repeated ? PICKET_OK : s;
 }
 
@@ -213,12 +197,9 @@ static enum picket_status lease_look(void *own, uint64_t lease, uint64_t *left_m
     struct redis *r = own;
     struct pk_redis_words w;
     redisReply *reply = NULL;
-    enum picket_status s = begin(r, "look", until_ms, &w);
-    if (s != PICKET_OK) {
-        return s;
-    }
+    begin(r, "look", &w);
     pk_redis_add_number(&w, lease);
-    s = ask(r, &w, until_ms, &reply);
+    enum picket_status s = ask(r, &w, until_ms, &reply);
     *left_ms = s == PICKET_OK ? (uint64_t)number_at(reply, 1) : 0;
     freeReplyObject(reply);
     return s;
@@ -259,12 +240,10 @@ static enum picket_status stand(void *own, struct pk_stake *k, bool wait,
     struct pk_redis_words w;
     redisReply *reply = NULL;
     enum picket_status s = check_name(r, k->name);
-    if (s == PICKET_OK) {
-        s = begin(r, "stand", until_ms, &w);
-    }
     if (s != PICKET_OK) {
         return s;
     }
+    begin(r, "stand", &w);
     pk_redis_add_number(&w, k->lease);
     pk_redis_add_number(&w, k->request);
     pk_redis_add_text(&w, k->name);
@@ -300,12 +279,9 @@ static enum picket_status leave(void *own, struct pk_stake *k, uint64_t until_ms
 {
     struct redis *r = own;
     struct pk_redis_words w;
-    enum picket_status s = begin(r, "leave", until_ms, &w);
-    if (s != PICKET_OK) {
-        return s;
-    }
+    begin(r, "leave", &w);
     add_claim(&w, k);
-    s = simply(r, &w, until_ms);
+    enum picket_status s = simply(r, &w, until_ms);
     return s == PICKET_NOTHELD && r->link.repeated ? PICKET_OK : s;
 }
 
@@ -313,10 +289,7 @@ static enum picket_status rewrite(void *own, struct pk_stake *k, uint64_t until_
 {
     struct redis *r = own;
     struct pk_redis_words w;
-    enum picket_status s = begin(r, "rewrite", until_ms, &w);
-    if (s != PICKET_OK) {
-        return s;
-    }
+    begin(r, "rewrite", &w);
     add_claim(&w, k);
     pk_redis_add(&w, k->card);
     return simply(r, &w, until_ms);
@@ -327,14 +300,11 @@ static enum picket_status release(void *own, uint64_t lease, const char *name,
 {
     struct redis *r = own;
     struct pk_redis_words w;
-    enum picket_status s = begin(r, "release", until_ms, &w);
-    if (s != PICKET_OK) {
-        return s;
-    }
+    begin(r, "release", &w);
     pk_redis_add_number(&w, lease);
     pk_redis_add_text(&w, name);
     pk_redis_add_number(&w, token);
-    s = simply(r, &w, until_ms);
+    enum picket_status s = simply(r, &w, until_ms);
     return s == PICKET_NOTHELD && r->link.repeated ? PICKET_OK : s;
 }
 
@@ -344,10 +314,7 @@ static enum picket_status break_hold(void *own, const struct pk_command *c,
     struct redis *r = own;
     struct pk_redis_words w;
     char *why = NULL;
-    enum picket_status s = begin(r, "break", until_ms, &w);
-    if (s != PICKET_OK) {
-        return s;
-    }
+    begin(r, "break", &w);
     int n = asprintf(&why, "%.*s\n%.*s", (int)c->principal.len,
                      c->principal.len > 0 ? c->principal.data : "", (int)c->reason.len,
                      c->reason.len > 0 ? c->reason.data : "");
@@ -355,7 +322,7 @@ static enum picket_status break_hold(void *own, const struct pk_command *c,
     pk_redis_add(&w, c->name);
     pk_redis_add_number(&w, c->token);
     pk_redis_add_text(&w, why);
-    s = simply(r, &w, until_ms);
+    enum picket_status s = simply(r, &w, until_ms);
     free(why);
     bool repeated =
         r->link.repeated || (c->request != 0 && c->request == r->unsure_break);
@@ -394,10 +361,7 @@ static enum picket_status scan(void *own, const char *name, bool whole_name,
     enum picket_status s = PICKET_OK;
     while (s == PICKET_OK && more) {
         redisReply *reply = NULL;
-        s = begin(r, whole_name ? "show" : "list", until_ms, &w);
-        if (s != PICKET_OK) {
-            break;
-        }
+        begin(r, whole_name ? "show" : "list", &w);
         pk_redis_add_text(&w, name);
         if (!whole_name) {
             pk_redis_add_text(&w, after);

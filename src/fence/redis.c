@@ -102,12 +102,7 @@ static enum picket_status run_script(struct pk_resource *r, const struct call *c
     struct pk_redis_words w;
     char key[KEY_MAX];
     bool once = c->value != NULL;
-    *out = NULL;
     uint64_t until_ms = pk_clock_ms() + ANSWER_MS;
-    enum picket_status s = pk_redis_reach(&r->link, until_ms);
-    if (s != PICKET_OK) {
-        return s;
-    }
     print_key(c->name, key);
     pk_redis_call(&r->link, &w);
     pk_redis_add_text(&w, "1");
