@@ -12,6 +12,7 @@
 
 #include "cli/drill.h"
 #include "fence/resource.h"
+#include "host/clock.h"
 #include "host/fd.h"
 
 /* ---- the director's side ---- */
@@ -117,8 +118,11 @@ static enum picket_status take_lock(struct holder *h)
     struct picket_options o = {.ttl_ms = (uint32_t)plan->ttl_ms, .note = "drill"};
     struct picket_acquire_options a = {.wait_ms = (int64_t)plan->wait_ms};
     enum picket_status s = picket_open(plan->lock_url, &o, &h->client);
+    uint64_t until = pk_clock_ms() + plan->wait_ms;
     if (s == PICKET_OK) {
-        s = picket_acquire(h->client, PK_DRILL_NAME, &a, &h->lock);
+        do { /* a machine that is slow for so short a TTL is no verdict on the resource */
+            s = picket_acquire(h->client, PK_DRILL_NAME, &a, &h->lock);
+        } while (s == PICKET_LOST && pk_clock_ms() < until);
     }
     if (s == PICKET_OK) {
         h->token = picket_token(h->lock);

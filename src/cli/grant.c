@@ -13,6 +13,7 @@
 #include "cli/signals.h"
 #include "cli/values.h"
 #include "core/door.h"
+#include "host/clock.h"
 
 enum {
     PATIENCE_MS = 1000, /* before a terminal is told what we wait for */
@@ -108,11 +109,11 @@ int pk_grant_open(const struct pk_common *c, struct pk_grant *g, struct picket *
 }
 
 static enum picket_status enqueue(struct picket *p, const struct pk_grant *g,
-                                  struct picket_lock **out)
+                                  int64_t wait_ms, struct picket_lock **out)
 {
     struct picket_want wants[PK_SET_MAX];
     struct picket_acquire_options o = {
-        .wait_ms = g->wait_ms,
+        .wait_ms = wait_ms,
         .max_hold_ms = g->max_hold_ms,
         .lock_delay_ms = (uint32_t)g->lock_delay_ms,
         .value = g->value,
@@ -180,7 +181,9 @@ static int tell_refused(struct picket *p, const struct pk_grant *g, enum picket_
     uint32_t place;
     if (s != PICKET_TIMEOUT) {
         int code = pk_errors_status(s);
-        return code == PK_EXIT_BUSY ? (int)g->conflict_code : code;
+        return code == PK_EXIT_BUSY   ? (int)g->conflict_code
+               : code == PK_EXIT_LOST ? PK_EXIT_ERROR /* there was no lock to lose yet */
+                                      : code;
     }
     describe(p, g, obstacle, &place);
     pk_errors_remark("not granted within %s: %s",
@@ -228,18 +231,45 @@ static enum picket_status await(struct picket *p, const struct pk_grant *g,
     }
 }
 
+/* Joins the queue and waits in it, at most wait_ms. The handle in `l` is to be closed,
+ * however it ends. */
+static enum picket_status join(struct picket *p, const struct pk_grant *g,
+                               const struct pk_grant_wait *w, int64_t wait_ms,
+                               struct picket_lock **l, int *signo)
+{
+    enum picket_status s = enqueue(p, g, wait_ms, l);
+    if (w->lease != NULL) {
+        atomic_store(w->lease, picket_lease(p));
+    }
+    return s == PICKET_OK ? await(p, g, w, *l, signo) : s;
+}
+
+/* What is left of the time to wait, in the words of wait_ms. */
+static int64_t left_to_wait(const struct pk_grant *g, uint64_t began_ms)
+{
+    uint64_t waited = pk_clock_ms() - began_ms;
+    return g->wait_ms < 0                  ? PICKET_FOREVER
+           : waited < (uint64_t)g->wait_ms ? g->wait_ms - (int64_t)waited
+                                           : 0;
+}
+
 int pk_grant_take(struct picket *p, const struct pk_grant *g,
                   const struct pk_grant_wait *w, struct picket_lock **out)
 {
     struct picket_lock *l = NULL;
     int signo = 0;
-    enum picket_status s = enqueue(p, g, &l);
-    if (w->lease != NULL) {
-        atomic_store(w->lease, picket_lease(p));
+    uint64_t began = pk_clock_ms();
+    int64_t left = g->wait_ms;
+    enum picket_status s = join(p, g, w, left, &l, &signo);
+    /* Only a place in the queue has gone with the lease: who has time takes another. */
+    while (s == PICKET_LOST && (left = left_to_wait(g, began)) != 0) {
+        pk_errors_remark("the place in the queue of %s was lost (%s); queueing again",
+                         g->name, picket_last_error());
+        picket_lock_close(l);
+        l = NULL;
+        s = join(p, g, w, left, &l, &signo);
     }
-    if (s == PICKET_OK) {
-        s = await(p, g, w, l, &signo);
-    }
+    s = s == PICKET_LOST && g->wait_ms > 0 ? PICKET_TIMEOUT : s;
     if (s == PICKET_OK) {
         pk_errors_detail("%s is yours: token %" PRIu64 ", lease %" PRIu64, g->name,
                          picket_token(l), picket_lease(p));

@@ -4,8 +4,9 @@ import json
 import os
 import signal
 import subprocess
+import time
 
-from holding import hold, let_go, line_with, waiting
+from holding import freeze, hold, let_go, line_with, waiting
 from tap import alive, check, contains, equal, main, test, wait_until
 
 
@@ -102,6 +103,32 @@ def run__waits_in_line(t):
     for waiter in waiters:
         equal(waiter.wait(), 0)
     equal(t.read("log"), "0\n1\n2\n")
+
+
+@test
+def run__waits_on_when_the_place_in_the_queue_is_lost(t):
+    holder = hold(t, "db")
+    waiter = waiting(t, "--ttl", "500ms", "db", command=("echo", "mine"))
+    freeze(waiter.pid)
+    wait_until(lambda: view(t, "db")["waiters"] == 0, what="the end of its lease")
+    waiter.send_signal(signal.SIGCONT)
+    contains(line_with(waiter.stderr, "lost"), "queueing again")
+    wait_until(lambda: view(t, "db")["waiters"] == 1, what="a place in the queue")
+    let_go(holder)
+    equal((waiter.communicate()[0], waiter.returncode), ("mine\n", 0))
+
+
+@test
+def run__a_wait_slept_through_is_over(t):
+    holder = hold(t, "db")
+    waiter = waiting(t, "--ttl", "500ms", "-w", "1s", "db")
+    freeze(waiter.pid)
+    wait_until(lambda: view(t, "db")["waiters"] == 0, what="the end of its lease")
+    time.sleep(1)
+    waiter.send_signal(signal.SIGCONT)
+    equal(waiter.wait(), 124)
+    contains(waiter.stderr.read(), "not granted within 1s: db, held by")
+    let_go(holder)
 
 
 @test
