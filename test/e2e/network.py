@@ -18,6 +18,7 @@ from lan import Lan
 from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 60000
+SHORT_MS = 5000  # may run out, but not before the network is cut
 SOON_S = 15  # nobody may be kept waiting for longer, whatever happened
 TERMS_MAX = 3  # that one fault may cost, however long it lasts
 SYS_PIDFD_GETFD = 438
@@ -317,9 +318,9 @@ def half_open__locks_move_on_by_ttl(t):
         holder, pushed = (stack.enter_context(connect_from(away, node)) for _ in range(2))
         blocked = stack.enter_context(connect_from(away, node, resp3=False))
         here = stack.enter_context(node.connect(SOON_S))
-        first = holder.ask("LOCK", "ACQUIRE", open_lease(holder, 1500), "db")["token"]
-        pushed.ask("LOCK", "ACQUIRE", open_lease(pushed, 1500), "db")
-        blocked.send("LOCK", "ACQUIRE", open_lease(blocked, 1500), "db")
+        first = holder.ask("LOCK", "ACQUIRE", open_lease(holder, SHORT_MS), "db")["token"]
+        pushed.ask("LOCK", "ACQUIRE", open_lease(pushed, SHORT_MS), "db")
+        blocked.send("LOCK", "ACQUIRE", open_lease(blocked, SHORT_MS), "db")
         wait_until(lambda: here.ask("LOCK", "SHOW", "db").get("waiters") == 2)
         lan.isolate(away)
         lease = open_lease(here)

@@ -318,17 +318,23 @@ def redis__a_waiter_that_died_blocks_nobody(t):
 
 @test
 def redis__one_release_wakes_one(t):
+    """Everybody listens on a channel of its own, and one word is said on one of them."""
     server = one(t)
     holder = hold(t, *SLOW, "db")
-    queue = [t.start("run", "-v", *SLOW, "db", "--", "cat", stdin=subprocess.PIPE)
-             for _ in range(8)]
-    for waiter in queue:
-        line_with(waiter.stderr, "waiting for")
-    server.ask("CONFIG", "RESETSTAT")
-    let_go(holder)
-    wait_until(lambda: holds(t), what="the next holder")
-    calls = server.calls("evalsha")
-    check(calls < len(queue), f"{calls} questions after one release")
+    queue = [waiting(t, *SLOW, "db", command=("sleep", "60")) for _ in range(8)]
+    with Connection(server.port) as ear:
+        ear.ask("HELLO", 3)
+        wait_until(lambda: len(ear.ask("PUBSUB", "CHANNELS")) == 1 + len(queue),
+                   what="a channel for everybody")
+        channels = ear.ask("PUBSUB", "CHANNELS")
+        equal(ear.ask("PUBSUB", "NUMSUB", *channels)[1::2], [1] * len(channels))
+        ear.send("PSUBSCRIBE", "*")
+        ear.push()
+        let_go(holder)
+        line_with(queue[0].stderr, "running sleep")
+        ear.ask("PING")
+        words = [text for *_, text in ear.pushes]
+        equal(len([w for w in words if w.startswith("go ")]), 1)
 
 
 @test
