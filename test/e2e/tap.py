@@ -209,6 +209,9 @@ def main():
     """Runs the tests in the order of the file and exits."""
     sys.stdout.reconfigure(line_buffering=True)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # as nohup does
+        if signal.getsignal(ignored) == signal.SIG_IGN:
+            signal.signal(ignored, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, _on_alarm)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up, then end
     text = sys.argv[1] if len(sys.argv) > 1 else ""
