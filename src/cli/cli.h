@@ -33,6 +33,9 @@ extern const struct pk_cli_verb pk_cli_version;
 int pk_cli_open(const struct pk_common *c, const struct picket_options *o,
                 struct picket **out);
 
+/* Whether --require names a class: 0, or an exit code after having said why. */
+int pk_cli_check_class(const char *require);
+
 /* The same store as a URL that means the same in every working directory; malloc'ed. */
 char *pk_cli_url(const struct pk_common *c);
 

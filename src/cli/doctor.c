@@ -298,10 +298,9 @@ static int run(int argc, char **argv)
     if (code >= 0) {
         return code;
     }
-    if (s.require != NULL && strcmp(s.require, "correctness") != 0 &&
-        strcmp(s.require, "efficiency") != 0) {
-        return pk_errors_fail("--require \"%s\" is neither correctness nor efficiency",
-                              s.require);
+    code = pk_cli_check_class(s.require);
+    if (code != 0) {
+        return code;
     }
     if (words.count > 0 && s.common.url != NULL) {
         return pk_errors_fail("doctor: which store, URL or --on? say one of them");

@@ -69,15 +69,11 @@ int pk_grant_check(struct pk_grant *g)
         return pk_errors_fail("a set has at most %d locks; leave out some --also",
                               PK_SET_MAX);
     }
-    if (g->require != NULL && strcmp(g->require, "correctness") != 0 &&
-        strcmp(g->require, "efficiency") != 0) {
-        return pk_errors_fail("--require \"%s\" is neither correctness nor efficiency",
-                              g->require);
-    }
     if (g->slots > 0) {
         g->mode = PICKET_SLOT;
     }
-    return -1;
+    int code = pk_cli_check_class(g->require);
+    return code == 0 ? -1 : code;
 }
 
 /* A store without lock-delay gets leases that are longer by it, and we stop believing in

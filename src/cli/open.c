@@ -15,6 +15,15 @@ int pk_cli_open(const struct pk_common *c, const struct picket_options *o,
     return s == PICKET_OK ? 0 : pk_errors_status(s);
 }
 
+int pk_cli_check_class(const char *require)
+{
+    bool known = require == NULL || strcmp(require, "correctness") == 0 ||
+                 strcmp(require, "efficiency") == 0;
+    return known ? 0
+                 : pk_errors_fail(
+                       "--require \"%s\" is neither correctness nor efficiency", require);
+}
+
 char *pk_cli_url(const struct pk_common *c)
 {
     static const char scheme[] = "local:";

@@ -263,12 +263,22 @@ static void check_holds(struct pk_consul *c, uint64_t lease, uint64_t until_ms)
     }
 }
 
+/* "renew" or "destroy". */
+static enum picket_status put_session(struct pk_consul *c, const char *verb,
+                                      const struct pk_consul_lease *l, uint64_t until_ms)
+{
+    char path[80];
+    (void)snprintf(path, sizeof path, "/session/%s/%s", verb, l->session);
+    const struct pk_consul_ask a = {
+        .method = "PUT", .path = path, .body = "", .changes = true};
+    return pk_consul_ask(c, &c->call, &a, until_ms);
+}
+
 enum picket_status pk_consul_lease_renew(void *own, uint64_t lease, uint64_t *ttl_ms,
                                          uint64_t until_ms)
 {
     struct pk_consul *c = own;
     struct pk_consul_lease *l = NULL;
-    char path[80];
     enum picket_status s = pk_consul_lease_know(c, lease, until_ms, &l);
     if (s != PICKET_OK) {
         return s;
@@ -278,10 +288,7 @@ enum picket_status pk_consul_lease_renew(void *own, uint64_t lease, uint64_t *tt
                        "consul has no other TTL for a lease than the one it was opened "
                        "with; open another lease");
     }
-    (void)snprintf(path, sizeof path, "/session/renew/%s", l->session);
-    const struct pk_consul_ask a = {
-        .method = "PUT", .path = path, .body = "", .changes = true};
-    s = pk_consul_ask(c, &c->call, &a, until_ms);
+    s = put_session(c, "renew", l, until_ms);
     if (s == PICKET_OK && c->call.status == 404) {
         pk_consul_lease_forget(c, lease);
         return pk_fail_plain(PICKET_LOST);
@@ -297,15 +304,11 @@ enum picket_status pk_consul_lease_close(void *own, uint64_t lease, uint64_t unt
 {
     struct pk_consul *c = own;
     struct pk_consul_lease *l = NULL;
-    char path[80];
     enum picket_status s = pk_consul_lease_know(c, lease, until_ms, &l);
     if (s != PICKET_OK) {
         return s;
     }
-    (void)snprintf(path, sizeof path, "/session/destroy/%s", l->session);
-    const struct pk_consul_ask a = {
-        .method = "PUT", .path = path, .body = "", .changes = true};
-    s = pk_consul_ask(c, &c->call, &a, until_ms);
+    s = put_session(c, "destroy", l, until_ms);
     if (s == PICKET_OK) {
         pk_consul_lease_forget(c, lease);
     }

@@ -92,7 +92,7 @@ const char *pk_pg_copy(struct pk_bytes text, char *out, size_t size)
     return out;
 }
 
-enum picket_status pk_pg_standing(const PGresult *rows, struct pk_stake *k)
+static enum picket_status read_standing(const PGresult *rows, struct pk_stake *k)
 {
     k->again_ms = UINT64_MAX;
     if (pk_pg_says(rows, "held")) {
@@ -113,16 +113,29 @@ enum picket_status pk_pg_standing(const PGresult *rows, struct pk_stake *k)
     return PICKET_OK;
 }
 
-enum picket_status pk_pg_verdict(const PGresult *rows)
+enum picket_status pk_pg_standing(enum picket_status s, PGresult *rows,
+                                  struct pk_stake *k)
 {
-    return pk_pg_says(rows, "done")      ? PICKET_OK
-           : pk_pg_says(rows, "notheld") ? pk_fail_plain(PICKET_NOTHELD)
-                                         : pk_fail_plain(PICKET_LOST);
+    s = s == PICKET_OK ? read_standing(rows, k) : s;
+    PQclear(rows);
+    return s;
 }
 
-void pk_pg_sights(const PGresult *rows, struct pk_scan *scan)
+enum picket_status pk_pg_verdict(enum picket_status s, PGresult *rows)
 {
-    for (int i = 0; i < PQntuples(rows); i++) {
+    if (s == PICKET_OK && (PQntuples(rows) == 0 || pk_pg_says(rows, "notheld"))) {
+        s = pk_fail_plain(PICKET_NOTHELD);
+    } else if (s == PICKET_OK && !pk_pg_says(rows, "done")) {
+        s = pk_fail_plain(PICKET_LOST);
+    }
+    PQclear(rows);
+    return s;
+}
+
+enum picket_status pk_pg_sights(enum picket_status s, PGresult *rows,
+                                struct pk_scan *scan)
+{
+    for (int i = 0; s == PICKET_OK && i < PQntuples(rows); i++) {
         unsigned char *card;
         if (PQgetisnull(rows, i, 1) != 0) {
             pk_bridge_see_closed(scan, pk_pg_number_at(rows, i, 4));
@@ -137,6 +150,8 @@ void pk_pg_sights(const PGresult *rows, struct pk_scan *scan)
         pk_bridge_see(scan, &seen);
         PQfreemem(card);
     }
+    PQclear(rows);
+    return s;
 }
 
 void pk_pg_meet(void *own, struct pk_store *b)

@@ -62,7 +62,8 @@ void pk_pg_text(struct pk_pg_args *a, const char *text); /* NULL is NULL */
 void pk_pg_bool(struct pk_pg_args *a, bool value);
 void pk_pg_bytes(struct pk_pg_args *a, struct pk_bytes bytes);
 
-/* Asks, over a new connection if there is none. OK: *out is the rows, to be cleared. */
+/* Asks, over a new connection if there is none. OK: *out is the rows, to be cleared;
+ * NULL otherwise. */
 enum picket_status pk_pg_ask(struct pk_pg *pg, const char *statement,
                              const struct pk_pg_args *args, uint64_t until_ms,
                              PGresult **out);
@@ -107,17 +108,21 @@ extern const struct pk_bridged pk_pg_lease_mode, pk_pg_session_mode;
 
 /* A copy with a NUL, as far as it fits. */
 const char *pk_pg_copy(struct pk_bytes text, char *out, size_t size);
-/* Reads what both modes' functions say about a stake. */
-enum picket_status pk_pg_standing(const PGresult *rows, struct pk_stake *k);
+/* Each of these three is for the answer to a question that ended with `s`: it is read if
+ * that is OK, cleared in any case, and the verdict is returned.
+ * What both modes' functions say about a stake: */
+enum picket_status pk_pg_standing(enum picket_status s, PGresult *rows,
+                                  struct pk_stake *k);
+/* Done, notheld (or no row at all), over: */
+enum picket_status pk_pg_verdict(enum picket_status s, PGresult *rows);
+/* Each row to the bridge: name, card, token or NULL, order, ms left. Without a card: how
+ * long the lock stays closed. */
+enum picket_status pk_pg_sights(enum picket_status s, PGresult *rows,
+                                struct pk_scan *scan);
 /* Rows for scans: how long the lock $1 stays closed, if it does. */
 #define PK_PG_CLOSED                                                                     \
     " UNION ALL SELECT NULL, NULL, NULL, NULL, picket.ms_until(until_at) "               \
     "FROM picket.closed WHERE name = $1 AND until_at > clock_timestamp()"
-/* Each row to the bridge: name, card, token or NULL, order, ms left. Without a card: how
- * long the lock stays closed. */
-void pk_pg_sights(const PGresult *rows, struct pk_scan *scan);
-/* done, notheld, over. */
-enum picket_status pk_pg_verdict(const PGresult *rows);
 
 void pk_pg_meet(void *own, struct pk_store *b);
 void pk_pg_forked(void *own);

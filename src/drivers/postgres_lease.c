@@ -145,12 +145,8 @@ static enum picket_status stand_in_era(struct pk_pg *pg, struct pk_stake *k, boo
     enum picket_status s =
         pk_pg_ask(pg, "SELECT (s).* FROM picket.stand($1, $2, $3, $4, $5, $6, $7, $8) s",
                   &a, until_ms, &rows);
-    if (s == PICKET_OK) {
-        *again = pk_pg_says(rows, "void");
-        s = pk_pg_standing(rows, k);
-        PQclear(rows);
-    }
-    return s;
+    *again = s == PICKET_OK && pk_pg_says(rows, "void");
+    return pk_pg_standing(s, rows, k);
 }
 
 static enum picket_status stand(void *own, struct pk_stake *k, bool wait,
@@ -173,11 +169,7 @@ static enum picket_status leave(void *own, struct pk_stake *k, uint64_t until_ms
     pk_pg_text(&a, k->name);
     enum picket_status s =
         pk_pg_ask(own, "SELECT picket.leave($1, $2, $3)", &a, until_ms, &rows);
-    if (s == PICKET_OK) {
-        s = pk_pg_verdict(rows);
-        PQclear(rows);
-    }
-    return s;
+    return pk_pg_verdict(s, rows);
 }
 
 static enum picket_status rewrite(void *own, struct pk_stake *k, uint64_t until_ms)
@@ -192,11 +184,7 @@ static enum picket_status rewrite(void *own, struct pk_stake *k, uint64_t until_
                                      "AND request = $2 AND token IS NOT NULL "
                                      "RETURNING 'done'",
                                      &a, until_ms, &rows);
-    if (s == PICKET_OK) {
-        s = pk_pg_says(rows, "done") ? PICKET_OK : pk_fail_plain(PICKET_NOTHELD);
-        PQclear(rows);
-    }
-    return s;
+    return pk_pg_verdict(s, rows);
 }
 
 static enum picket_status end_hold(struct pk_pg *pg, struct pk_pg_args *a,
@@ -205,11 +193,7 @@ static enum picket_status end_hold(struct pk_pg *pg, struct pk_pg_args *a,
     PGresult *rows;
     enum picket_status s = pk_pg_ask(pg, "SELECT picket.hold_end($1, $2, $3, $4, $5, $6)",
                                      a, until_ms, &rows);
-    if (s == PICKET_OK) {
-        s = pk_pg_verdict(rows);
-        PQclear(rows);
-    }
-    return s;
+    return pk_pg_verdict(s, rows);
 }
 
 static enum picket_status release(void *own, uint64_t lease, const char *name,
@@ -254,11 +238,7 @@ static enum picket_status scan(void *own, const char *name, bool whole_name,
                   "WHERE (name = $1 OR (NOT $2 AND starts_with(name, $1))) "
                   "AND expires_at > clock_timestamp()" PK_PG_CLOSED,
                   &a, until_ms, &rows);
-    if (s == PICKET_OK) {
-        pk_pg_sights(rows, out);
-        PQclear(rows);
-    }
-    return s;
+    return pk_pg_sights(s, rows, out);
 }
 
 const struct pk_bridged pk_pg_lease_mode = {

@@ -214,11 +214,7 @@ static enum picket_status stand(void *own, struct pk_stake *k, bool wait,
         own, k->lease,
         "SELECT (s).* FROM picket.session_stand($1, $2, $3, $4, $5, $6, $7) s", &a,
         until_ms, &rows);
-    if (s == PICKET_OK) {
-        s = pk_pg_standing(rows, k);
-        PQclear(rows);
-    }
-    return s;
+    return pk_pg_standing(s, rows, k);
 }
 
 static enum picket_status leave(void *own, struct pk_stake *k, uint64_t until_ms)
@@ -229,11 +225,7 @@ static enum picket_status leave(void *own, struct pk_stake *k, uint64_t until_ms
     pk_pg_number(&a, k->request);
     enum picket_status s = pk_pg_ask_session(
         own, k->lease, "SELECT picket.session_leave($1, $2)", &a, until_ms, &rows);
-    if (s == PICKET_OK) {
-        s = pk_pg_verdict(rows);
-        PQclear(rows);
-    }
-    return s;
+    return pk_pg_verdict(s, rows);
 }
 
 static enum picket_status rewrite(void *own, struct pk_stake *k, uint64_t until_ms)
@@ -248,11 +240,7 @@ static enum picket_status rewrite(void *own, struct pk_stake *k, uint64_t until_
                           "UPDATE picket.session_claim SET card = $3 WHERE lease = $1 "
                           "AND request = $2 AND token IS NOT NULL RETURNING 'done'",
                           &a, until_ms, &rows);
-    if (s == PICKET_OK) {
-        s = pk_pg_says(rows, "done") ? PICKET_OK : pk_fail_plain(PICKET_NOTHELD);
-        PQclear(rows);
-    }
-    return s;
+    return pk_pg_verdict(s, rows);
 }
 
 /* Waits until the question has no rows any more, at most that long. */
@@ -364,11 +352,7 @@ static enum picket_status scan(void *own, const char *name, bool whole_name,
     PGresult *rows;
     pk_pg_text(&a, name);
     enum picket_status s = pk_pg_ask(own, whole_name ? one : many, &a, until_ms, &rows);
-    if (s == PICKET_OK) {
-        pk_pg_sights(rows, out);
-        PQclear(rows);
-    }
-    return s;
+    return pk_pg_sights(s, rows, out);
 }
 
 const struct pk_bridged pk_pg_session_mode = {
