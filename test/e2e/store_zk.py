@@ -157,10 +157,11 @@ def sleeper__a_stopped_waiter_holds_up_nobody(t):
         wait_until(lambda: len(claims(client, "db")) == 2, SOON_S, "the sleeper's end")
         let_go(holder)
         equal(last.wait(SOON_S), 0)
+        equal(sleeper.poll(), None)
         os.kill(sleeper.pid, signal.SIGCONT)
-        # Its place is gone: it says so, and has run nothing.
-        equal(sleeper.wait(SOON_S), 123)
-        equal(sleeper.stdout.read(), "")
+        contains(line_with(sleeper.stderr, "lost"), "queueing again")
+        equal(sleeper.wait(SOON_S), 0)
+        equal(sleeper.stdout.read(), "mine\n")
 
 
 @test
@@ -178,9 +179,13 @@ def deleted__a_waiter_is_told_when_its_node_goes(t):
     with zookeeper(t) as server, kazoo(server) as client:
         holder = hold(t, "db")
         waiter = waiting(t, "db")
-        client.delete(f"/picket/db/{max(claims(client, 'db'), key=lambda n: n[-10:])}")
-        check(waiter.wait(SOON_S) != 0, "it ran without a place in the queue")
+        place = max(claims(client, "db"), key=lambda n: n[-10:])
+        client.delete(f"/picket/db/{place}")
+        contains(line_with(waiter.stderr, "lost"), "queueing again")
+        wait_until(lambda: len(claims(client, "db")) == 2, what="another place")
+        check(place not in claims(client, "db"), "the same place again")
         let_go(holder)
+        equal(waiter.wait(SOON_S), 0)
 
 
 # ---- others who lock there ----
