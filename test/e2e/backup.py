@@ -281,4 +281,4 @@ def damaged_log__refuses_to_start_and_says_what_to_do(t):
         check(alive(n1.pid), "gone")
 
 
-main()
+main(on_disk=True)

@@ -328,4 +328,4 @@ def checker__sees_each_broken_promise(t):
         check(any(s.startswith(promise) for s in said), f"{change.__name__}: {said}")
 
 
-main()
+main(on_disk=True)

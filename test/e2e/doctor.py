@@ -319,4 +319,4 @@ def password__is_never_shown(t):
             report(t, f"redis://:secret77@127.0.0.1:{port}", code=1)), "the password")
 
 
-main()
+main(on_disk=True)

@@ -572,4 +572,4 @@ def dev__says_in_words_what_a_shell_can_use(t):
         contains(done.stderr, part)
 
 
-main()
+main(on_disk=True)

@@ -183,9 +183,9 @@ def _on_alarm(_signal, _frame):
     raise Failed("the test took too long")
 
 
-def _run(function, timeout):
+def _run(function, timeout, place):
     """None when the test passes, else why it did not."""
-    folder = tempfile.mkdtemp(prefix="picket-test-")
+    folder = tempfile.mkdtemp(prefix="picket-test-", dir=place)
     try:
         signal.alarm(timeout)
         function(World(folder))
@@ -195,8 +195,8 @@ def _run(function, timeout):
     except Failed as e:
         line = traceback.extract_tb(e.__traceback__)
         own = [f for f in line if f.filename != __file__]
-        place = own[-1] if own else line[-1]
-        return f"{os.path.basename(place.filename)}:{place.lineno}: {e}"
+        last = own[-1] if own else line[-1]
+        return f"{os.path.basename(last.filename)}:{last.lineno}: {e}"
     except Exception:  # pylint: disable=broad-except
         return traceback.format_exc()
     finally:
@@ -205,8 +205,9 @@ def _run(function, timeout):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main():
-    """Runs the tests in the order of the file and exits."""
+def main(on_disk=False):
+    """Runs the tests in the order of the file and exits. `on_disk` is for those whose
+    subject is the disk: temporary folders may be in memory (tools/test.sh)."""
     sys.stdout.reconfigure(line_buffering=True)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # as nohup does
@@ -216,12 +217,13 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up, then end
     text = sys.argv[1] if len(sys.argv) > 1 else ""
     chosen = [(f, timeout) for f, timeout in _tests if text in f.__name__]
+    place = os.environ.get("PICKET_TEST_DISK") if on_disk else None
     failed = 0
     print(f"1..{len(chosen)}")
     for number, (function, timeout) in enumerate(chosen, 1):
         why, reason = None, ""
         try:
-            why = _run(function, timeout)
+            why = _run(function, timeout, place)
         except Skipped as e:
             reason = f" # SKIP {e}"
         for line in (why or "").splitlines():
