@@ -69,8 +69,9 @@ struct pk_grant_wait {
         *lease; /* gets the lease's id as soon as there is one; may be NULL */
 };
 
-/* Acquires, or says why not. 0 with the lock in `out`, or an exit code; after the latter
- * nothing is left in the queue. */
+/* Acquires, or says why not. A place in the queue that is lost with its lease is taken
+ * anew, at the end, while there is time to wait. 0 with the lock in `out`, or an exit
+ * code; after the latter nothing is left in the queue. */
 int pk_grant_take(struct picket *p, const struct pk_grant *g,
                   const struct pk_grant_wait *w, struct picket_lock **out);
 
