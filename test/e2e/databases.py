@@ -180,12 +180,16 @@ class Postgres(Server):
         folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1:]
         self._program = find("postgres", *folders)
         self._initdb = find("initdb", *folders)
-        # PostgreSQL refuses to run as root.
+        # PostgreSQL refuses to run as root, and leaves shared memory behind when it is
+        # killed, unless that has a namespace of its own.
         self._options = {"cwd": "/"}
+        self._enter = []
         self._user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
         if self._user:
-            self._options |= {"user": self._user.pw_uid, "group": self._user.pw_gid,
-                              "extra_groups": []}
+            uid, gid = self._user.pw_uid, self._user.pw_gid
+            self._options |= {"user": uid, "group": gid, "extra_groups": []}
+            self._enter = ["unshare", "--ipc", "setpriv", f"--reuid={uid}",
+                           f"--regid={gid}", "--clear-groups"]
 
     def end(self):
         """As a crash does, but with its children: those outlive a SIGKILL of it."""
@@ -220,11 +224,12 @@ class Postgres(Server):
             run("cp", "-a", os.path.join(_template(self.name, self._make), "data"),
                 self.data)
             self._own(self.data)
-        self.launch([self._program, "-D", self.data, "-p", str(self.port), "-k", "",
+        self.launch([*self._enter, self._program, "-D", self.data, "-p", str(self.port),
+                     "-k", "", "-c", "dynamic_shared_memory_type=mmap",
                      "-c", f"fsync={'on' if self._sync else 'off'}",
                      "-c", f"listen_addresses={self.listen}", "-c", "max_connections=60",
                      "-c", "deadlock_timeout=50ms"],
-                    self._answers, **self._options)
+                    self._answers, cwd="/")
 
     def _answers(self):
         return self.listens() and self.session().ask("SELECT 1").word == "ok"
