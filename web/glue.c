@@ -628,21 +628,28 @@ static const struct pk_replay_lock *lock_number(uint32_t n)
     return l;
 }
 
-EXPORT(trace_lock) void trace_lock(uint32_t n, uint32_t most)
+static struct pk_replay_part part_of(double from_us, double to_us)
+{
+    return (struct pk_replay_part){(uint64_t)from_us, (uint64_t)to_us};
+}
+
+EXPORT(trace_lock)
+void trace_lock(uint32_t n, double from_us, double to_us, uint32_t most)
 {
     const struct pk_replay_lock *l = lock_number(n);
     begin_text();
     if (l != NULL) {
-        pk_replay_lock_json(replay, l, most, &out);
+        pk_replay_lock_json(replay, l, part_of(from_us, to_us), most, &out);
     }
 }
 
-EXPORT(trace_picture) void trace_picture(uint32_t n, uint32_t width)
+EXPORT(trace_picture)
+void trace_picture(uint32_t n, double from_us, double to_us, uint32_t width)
 {
     const struct pk_replay_lock *l = lock_number(n);
     begin_text();
     if (l != NULL) {
-        pk_replay_picture(replay, l, width, false, &out);
+        pk_replay_picture(replay, l, part_of(from_us, to_us), width, false, &out);
     }
 }
 

@@ -80,7 +80,8 @@ static int save_files(const struct pk_sim_words *s, const struct pk_replay *r)
         pk_prose_free(&out);
     }
     if (code == 0 && s->svg != NULL) {
-        pk_replay_picture(r, pk_replay_first(r), PICTURE_WIDTH, true, &out);
+        pk_replay_picture(r, pk_replay_first(r), (struct pk_replay_part){0},
+                          PICTURE_WIDTH, true, &out);
         code = pk_sim_save(s->svg, &out);
         pk_prose_free(&out);
     }

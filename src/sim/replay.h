@@ -76,13 +76,21 @@ void pk_replay_name(const struct pk_replay *r, uint32_t who, struct pk_prose *ou
 /* What broke and why, in plain words. */
 void pk_replay_explain(const struct pk_replay *r, const struct pk_hit *h,
                        struct pk_prose *out);
-/* The last 2000 records of a lock, with a lane for each of its last eight clients;
- * `styled` as in picture.h. */
+
+/* A part of the cluster's time; zeroed: all of it. */
+struct pk_replay_part {
+    uint64_t from_us;
+    uint64_t to_us; /* 0: to the end */
+};
+
+/* A lock's last 2000 records before the end of the part, with a lane for each of the last
+ * eight clients in them; `styled` as in picture.h. */
 void pk_replay_picture(const struct pk_replay *r, const struct pk_replay_lock *l,
-                       uint32_t width, bool styled, struct pk_prose *out);
-/* One lock of pk_replay_json, with at most so many of its last records. */
+                       struct pk_replay_part part, uint32_t width, bool styled,
+                       struct pk_prose *out);
+/* One lock of pk_replay_json, with at most so many of the part's last records. */
 void pk_replay_lock_json(const struct pk_replay *r, const struct pk_replay_lock *l,
-                         uint32_t most, struct pk_prose *out);
+                         struct pk_replay_part part, uint32_t most, struct pk_prose *out);
 void pk_replay_json(const struct pk_replay *r, struct pk_prose *out);
 
 #endif

@@ -52,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (wrong == NULL) {
         pk_replay_json(r, &out);
         if (r->n_locks > 0) {
-            pk_replay_picture(r, pk_replay_first(r), 300, true, &out);
+            pk_replay_picture(r, pk_replay_first(r), (struct pk_replay_part){0}, 300,
+                              true, &out);
         }
     }
     pk_prose_free(&out);

@@ -272,15 +272,53 @@ TEST(replay__a_queue_that_is_too_long_is_not_judged)
     pk_replay_free(replay);
 }
 
+static unsigned times(const char *part)
+{
+    unsigned n = 0;
+    for (const char *at = out.data; (at = strstr(at, part)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+TEST(replay__a_part_of_it)
+{
+    uint32_t line;
+    const struct pk_replay_part second = {.from_us = 3500000, .to_us = 4500000};
+    const struct pk_replay_part before = {.from_us = 1, .to_us = 500000};
+    CHECK(read(BEGIN "1000 opened 1 ann\n1000 opened 2 bob\n1000 opened 3 eve\n"
+                     "1000 granted x 1 1 1 x 0\n2000 ended x 1 1 1 released\n"
+                     "3000 granted x 2 1 2 x 0\n4000 queued x 3 1 1\n"
+                     "5000 ended x 2 1 2 released\n5000 granted x 3 1 3 x 1000\n",
+               &line) == NULL);
+    const struct pk_replay_lock *x = pk_replay_first(replay);
+    pk_replay_picture(replay, x, second, 600, true, &out);
+    CHECK_U64(times("class=\"hold\""), 1); /* bob's, which began before */
+    CHECK_U64(times("class=\"wait\""), 1);
+    pk_prose_free(&out);
+    pk_replay_lock_json(replay, x, second, 10, &out);
+    CHECK_U64(times("\"at_us\""), 1);
+    CHECK(strstr(out.data, "\"who\":\"eve\"") != NULL);
+    pk_prose_free(&out);
+    pk_replay_lock_json(replay, x, before, 10, &out);
+    CHECK_U64(times("\"at_us\""), 0);
+    pk_prose_free(&out);
+    pk_replay_picture(replay, x, before, 600, true, &out);
+    CHECK_U64(times("class=\"hold\""), 0);
+    pk_prose_free(&out);
+    pk_replay_free(replay);
+}
+
 TEST(replay__picture_and_json)
 {
+    const struct pk_replay_part all = {0};
     uint32_t line;
     CHECK(read(BEGIN "1000 opened 1 worker<1>\n1000 granted x 1 1 1 x 0\n"
                      "1500 queued x 2 1 1\n3000 ended x 1 1 1 expired\n"
                      "3000 granted x 2 1 2 x 1500\n3100 raised x 2\n"
                      "4000 refused x 1 2\n5000 ended x 2 1 2 released\n",
                &line) == NULL);
-    pk_replay_picture(replay, pk_replay_first(replay), 600, true, &out);
+    pk_replay_picture(replay, pk_replay_first(replay), all, 600, true, &out);
     CHECK(strstr(out.data, "worker&lt;1>") != NULL);
     CHECK(strstr(out.data, "class=\"hold\"") != NULL);
     CHECK(strstr(out.data, "class=\"wait\"") != NULL);

@@ -411,6 +411,31 @@ test("a_trace_that_was_tampered_with_is_found", async ({ page }) => {
   await page.getByText(/^✕ \d+ violations? in \d locks?\./).waitFor();
   contains(await page.locator("#trace-lock option").first().textContent(), "✕ orders");
   contains(await page.locator("#trace-hits").innerText(), "tokens must grow");
+  await page.locator("#trace-hits").getByRole("button").first().click();
+  equal(await page.locator("#trace-span").inputValue(), "10");
+  check(await page.locator("#trace-picture .violation").count() > 0);
+});
+
+test("a_long_trace_is_looked_at_in_parts", async ({ page }) => {
+  const text = ["picket-trace 1 n1 77", "1000 opened 1 ann",
+    "1000 granted orders 1 1 1 x 0", "2000 ended orders 1 1 1 released",
+    "900000 granted orders 1 2 2 x 0", "901000 ended orders 1 2 2 released",
+    "3600000 granted orders 1 3 3 x 0", "3601000 ended orders 1 3 3 released", ""];
+  const holds = page.locator("#trace-picture .hold");
+  const rows = page.locator("#trace-rows tr");
+  await open(page);
+  await drop(page, "hours.trace", text.join("\n"));
+  await page.getByText("Nothing is broken").waitFor();
+  equal([await holds.count(), await rows.count()], [3, 6]);
+  await page.locator("#trace-span").selectOption("10");
+  equal([await holds.count(), await rows.count()], [1, 2]);
+  contains(await rows.first().innerText(), "3600.000");
+  await page.locator("#trace-end").press("Home");
+  equal([await holds.count(), await rows.count()], [1, 2]);
+  contains(await rows.first().innerText(), "1.000");
+  equal(await page.locator("#trace-end").getAttribute("aria-valuetext"), "11.000 s");
+  equal(await barriers(page), []);
+  await shoot(page, "trace-part");
 });
 
 test("a_trace_of_another_version_is_told", async ({ page }) => {

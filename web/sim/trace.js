@@ -54,8 +54,29 @@ function showTrace() {
   $("trace-lock").replaceChildren(...order.map((lock) => h("option", { value: lock.i },
     lock.hits ? `✕ ${lock.name} (${lock.hits})` : lock.name)));
   $("trace-lock").parentNode.hidden = order.length === 0;
+  setAttribute($("trace-end"), "min", s.first);
+  setAttribute($("trace-end"), "max", s.last);
+  $("trace-end").value = s.last;
+  $("trace-span").value = "0";
   showTraceLock();
   $("trace-title").focus();
+}
+
+// From..to of what is shown: all up to where the slider is, or a part that ends there.
+function traceWindow() {
+  const { first, last } = trace.summary;
+  const until = Number($("trace-end").value);
+  const span = Number($("trace-span").value) * 1000;
+  if (!span) return [0, until * 1000];
+  const to = Math.min(last, Math.max(until, first + span));
+  return [Math.max(1, to - span) * 1000, to * 1000];
+}
+
+// A violation that is clicked on comes into the middle of ten seconds.
+function showHit(at) {
+  $("trace-span").value = "10";
+  $("trace-end").value = Math.ceil(at / 1000 + 5000);
+  showTraceLock();
 }
 
 function showTraceLock() {
@@ -66,10 +87,13 @@ function showTraceLock() {
       $(id).replaceChildren());
     return;
   }
-  const lock = wasm.askObject("trace_lock", n, TRACE_ROWS);
-  $("trace-hits").replaceChildren(...lock.hits.map((hit) => h("li", {}, hit.why)));
+  const [from, to] = traceWindow();
+  setAttribute($("trace-end"), "aria-valuetext", seconds(to, 3));
+  const lock = wasm.askObject("trace_lock", n, from, to, TRACE_ROWS);
+  $("trace-hits").replaceChildren(...lock.hits.map((hit) => h("li", {}, hit.why, " ",
+    h("button", { onclick: () => showHit(hit.at_us) }, "show"))));
   const width = Math.max(LEAST_WIDTH, $("trace-picture").clientWidth - 2);
-  wasm.x.trace_picture(n, width);
+  wasm.x.trace_picture(n, from, to, width);
   const parsed = new DOMParser().parseFromString(wasm.text(), "image/svg+xml");
   $("trace-picture").replaceChildren(
     document.importNode(parsed.documentElement, true));
@@ -86,6 +110,8 @@ function closeTrace() {
 }
 
 function bindTrace() {
-  $("trace-lock").onchange = showTraceLock;
+  for (const id of ["trace-lock", "trace-end", "trace-span"]) {
+    $(id).oninput = showTraceLock;
+  }
   $("trace-close").onclick = closeTrace;
 }
