@@ -358,9 +358,9 @@ static bool open_doors(struct pk_gate *g, char *why, size_t size)
                                     .listen = g->options.admin,
                                     .get = pk_gate_page,
                                     .ctx = g};
-        g->admin = pk_http_new(&h, why, size);
+        g->admin = pk_http_new(&h, &wrong);
         if (g->admin == NULL) {
-            return false;
+            return fail(why, size, g->options.admin, wrong);
         }
         host_and_port(g->options.admin, pk_http_port(g->admin), admin, sizeof admin);
     }

@@ -480,12 +480,11 @@ static void on_listener_closed(uv_handle_t *handle)
     one_less(handle->data);
 }
 
-struct pk_http *pk_http_new(const struct pk_http_options *o, char *why, size_t size)
+struct pk_http *pk_http_new(const struct pk_http_options *o, const char **why)
 {
     struct sockaddr_storage address;
-    const char *wrong = pk_address_resolve(o->listen, &address);
-    if (wrong != NULL) {
-        (void)snprintf(why, size, "HTTP on %s: %s", o->listen, wrong);
+    *why = pk_address_resolve(o->listen, &address);
+    if (*why != NULL) {
         return NULL;
     }
     struct pk_http *h = pk_door_resize(NULL, sizeof *h);
@@ -499,7 +498,7 @@ struct pk_http *pk_http_new(const struct pk_http_options *o, char *why, size_t s
     h->open = 1;
     int failed = pk_address_listen(&h->listener, &address, on_connection, &h->port);
     if (failed != 0) {
-        (void)snprintf(why, size, "HTTP on %s: %s", o->listen, uv_strerror(failed));
+        *why = uv_strerror(failed);
         uv_close((uv_handle_t *)&h->listener, on_listener_closed);
         return NULL;
     }

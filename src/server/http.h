@@ -62,8 +62,9 @@ struct pk_http_options {
     void *ctx;
 };
 
-/* NULL with a sentence in `why` (the loop must still run for its memory to go). */
-struct pk_http *pk_http_new(const struct pk_http_options *o, char *why, size_t size);
+/* NULL: *why says what is wrong with the address to listen on (the loop must still run
+ * for its memory to go). */
+struct pk_http *pk_http_new(const struct pk_http_options *o, const char **why);
 uint16_t pk_http_port(const struct pk_http *h);
 /* Closes everything; `closed` is called when it may be forgotten (it frees itself). */
 void pk_http_close(struct pk_http *h, void (*closed)(void *ctx), void *ctx);

@@ -369,7 +369,6 @@ static const char *listen_for_clients(struct pk_server *s, uint16_t *port)
 
 static int open_doors(struct pk_server *s)
 {
-    char why[512];
     uint16_t port;
     const char *wrong =
         pk_address_split(s->birth.address, s->raft_host, sizeof s->raft_host, &port);
@@ -391,9 +390,9 @@ static int open_doors(struct pk_server *s)
                                     .hosts = s->http_hosts,
                                     .get = pk_pages_get,
                                     .ctx = s};
-        s->http = pk_http_new(&h, why, sizeof why);
+        s->http = pk_http_new(&h, &wrong);
         if (s->http == NULL) {
-            return fail(s->options.http, why);
+            return fail(s->options.http, wrong);
         }
         advertise(&s->options, s->options.http, pk_http_port(s->http), s->raft_host,
                   s->http_address);

@@ -15,11 +15,13 @@ lets the node relay. Nothing here outlives the `with`. `hosts` puts each node in
 network of its own, see lan.py.
 """
 import contextlib
+import fcntl
 import os
 import random
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 READY_S = 20
@@ -40,17 +42,45 @@ class ServerError(Exception):
         return str(self).partition(" ")[0]
 
 
-def free_ports(n):
-    """`n` ports of 127.0.0.1 on which nobody listens."""
-    with contextlib.ExitStack() as held:
-        ports = []
-        while len(ports) < n:
-            s = held.enter_context(socket.socket())
+class _Ports:
+    """Those that this process has given out. A server binds its port a while after it was
+    found free, or again after a restart: so it is ours until the process ends, by a lock
+    on one byte of a file that all tests share."""
+
+    def __init__(self):
+        self._given = set()
+        self._file = None
+
+    def take(self):
+        if self._file is None:
+            path = os.path.join(tempfile.gettempdir(), f"picket-ports-{os.getuid()}")
+            self._file = open(path, "wb")  # pylint: disable=consider-using-with
+        while True:
             port = random.choice(PORTS)
-            with contextlib.suppress(OSError):
-                s.bind(("127.0.0.1", port))
-                ports.append(port)
-        return ports
+            if port not in self._given and self._locked(port) and self._free(port):
+                self._given.add(port)
+                return port
+
+    def _locked(self, port):
+        with contextlib.suppress(OSError):
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            return True
+        return False
+
+    @staticmethod
+    def _free(port):
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return True
+        return False
+
+
+_ports = _Ports()
+
+
+def free_ports(n):
+    """`n` ports of 127.0.0.1 on which nobody listens, and no other test will."""
+    return [_ports.take() for _ in range(n)]
 
 
 def fields(reply):

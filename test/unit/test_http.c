@@ -139,7 +139,7 @@ static const char *const hosts[] = {"node1.internal", NULL};
 
 static void start(uint32_t request_ms)
 {
-    char why[256];
+    const char *why;
     memset(&site, 0, sizeof site);
     signal(SIGPIPE, SIG_IGN);
     CHECK(uv_loop_init(&site.loop) == 0);
@@ -150,7 +150,7 @@ static void start(uint32_t request_ms)
                                 .request_ms = request_ms,
                                 .get = get,
                                 .ctx = &site};
-    site.http = pk_http_new(&o, why, sizeof why);
+    site.http = pk_http_new(&o, &why);
     CHECK(site.http != NULL);
     site.port = pk_http_port(site.http);
     CHECK(pthread_create(&site.thread, NULL, run, NULL) == 0);
@@ -753,17 +753,18 @@ TEST(http__head_does_not_begin_a_stream)
 
 TEST(http__says_why_it_cannot_listen)
 {
-    char why[256] = "", listen[64];
+    const char *why;
+    char listen[64];
     uv_loop_t loop;
     start(0);
     CHECK(uv_loop_init(&loop) == 0);
     (void)snprintf(listen, sizeof listen, "127.0.0.1:%u", (unsigned)site.port);
     struct pk_http_options o = {.loop = &loop, .listen = listen, .get = get};
-    CHECK(pk_http_new(&o, why, sizeof why) == NULL);
-    CHECK(strstr(why, listen) != NULL && strstr(why, "address already in use") != NULL);
+    CHECK(pk_http_new(&o, &why) == NULL);
+    CHECK_STR(why, "address already in use");
     o.listen = "nonsense";
-    CHECK(pk_http_new(&o, why, sizeof why) == NULL);
-    CHECK(strstr(why, "nonsense") != NULL);
+    CHECK(pk_http_new(&o, &why) == NULL);
+    CHECK(why != NULL && why[0] != '\0');
     uv_run(&loop, UV_RUN_DEFAULT);
     CHECK(uv_loop_close(&loop) == 0);
     stop();
