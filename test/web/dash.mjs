@@ -5,7 +5,7 @@
 import { join } from "node:path";
 import { barriers, check, contains, equal, main, test } from "./browser.mjs";
 
-const [chromium, port, shots] = process.argv.slice(2);
+const [chromium, shots, port] = process.argv.slice(2);
 const LONG_MS = 3600000;
 const EVIL = "<img src=x onerror=alert(1)>";
 // What the browser itself says when a server is gone.

@@ -1,23 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Prepares dash.mjs: its packages, a cluster of three, and an operator that it can ask to
-kill and start nodes and to use locks: POST http://127.0.0.1:PORT/ with JSON.
+"""Prepares dash.mjs: a cluster of three, and an operator that it can ask to kill and
+start nodes and to use locks: POST http://127.0.0.1:PORT/ with JSON.
 
     PICKET=build/picket test/web/dash.py [TEXT]
 """
 import http.server
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
-from cluster import Cluster  # pylint: disable=wrong-import-position
-from npm import install  # pylint: disable=wrong-import-position
+from browser import PROGRAM, prepare
+from cluster import Cluster
 
 
 class Operator:
@@ -85,28 +82,14 @@ def serve(operator):
 
 
 def main():
-    program = os.path.abspath(os.environ.get("PICKET", "build/picket"))
-    beside = os.path.dirname(program)
-    folder = os.path.join(beside, "dash_node")
-    shots = os.path.join(beside, "screenshots")
-    chromium = shutil.which("chromium")
-    reason = "Chromium is not installed" if chromium is None else install(
-        os.path.join(HERE, "node"), folder)
-    if reason is not None:
-        print(f"1..0 # SKIP {reason}")
+    browser = prepare("dash.mjs")
+    if browser is None:
         return 0
-    os.makedirs(shots, exist_ok=True)
-    for name in ("browser.mjs", "dash.mjs"):
-        shutil.copy(os.path.join(HERE, name), folder)
     with tempfile.TemporaryDirectory(prefix="picket-dash-") as state, \
-            Cluster(program, os.path.join(state, "c"), 3) as cluster:
+            Cluster(PROGRAM, os.path.join(state, "c"), 3) as cluster:
         operator = Operator(cluster)
         try:
-            return subprocess.run(
-                ["node", "dash.mjs", chromium, str(serve(operator)), shots], cwd=folder,
-                check=False,
-                env=os.environ | {"ONLY": sys.argv[1] if len(sys.argv) > 1 else ""}
-            ).returncode
+            return browser.run(str(serve(operator)))
         finally:
             operator.close()
 

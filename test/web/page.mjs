@@ -7,7 +7,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { barriers, check, contains, equal, main, test } from "./browser.mjs";
 
-const [chromium, file, server, shots, picket, traceFile] = process.argv.slice(2);
+const [chromium, shots, file, server, picket, traceFile] = process.argv.slice(2);
 const PAGE = `file://${file}`;
 
 // ---- ways to look at the page ----
