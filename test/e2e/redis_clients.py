@@ -8,7 +8,9 @@ import shutil
 import subprocess
 
 from cluster import Cluster
+from holding import hold, let_go
 from npm import install, read
+from stores import STORES
 from tap import check, contains, equal, main, skip, test
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -188,14 +190,22 @@ def node_folder(program):
     return folder, ""
 
 
-def node_js(t, case, *nodes):
+def start_js(t, case, *nodes):
     folder, reason = node_folder(t.program)
     if folder is None:
         skip(reason)
-    done = subprocess.run(["node", "locks.js", case, *(str(n.port) for n in nodes)],
-                          cwd=folder, capture_output=True, text=True, timeout=25,
-                          check=False)
-    check(done.returncode == 0, done.stderr)
+    return subprocess.Popen(["node", "locks.js", case, *(str(n.port) for n in nodes)],
+                            cwd=folder, text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def end_js(script):
+    _, errors = script.communicate(timeout=25)
+    check(script.returncode == 0, errors)
+
+
+def node_js(t, case, *nodes):
+    end_js(start_js(t, case, *nodes))
 
 
 def node_test(case):
@@ -220,6 +230,21 @@ def node_redlock_works_through_a_follower(t):
 def node_redlock_over_the_nodes_of_one_cluster_never_acquires(t):
     with three(t) as c:
         node_js(t, "redlock_over_one_cluster", *c.nodes)
+
+
+@test(timeout=90)
+def node_redlock_and_our_own_keep_each_other_out(t):
+    """On five independent Redis servers, as people have them who move here."""
+    five = STORES["redlock"](t.path("five"))
+    five.start()
+    t.env["PICKET_URL"] = five.url
+    script = start_js(t, "redlock_holds", *five.servers)
+    equal(script.stdout.readline(), "held\n")
+    equal(t.picket("run", "-n", "db", "--", "true").returncode, 124)
+    end_js(script)
+    holder = hold(t, "db")
+    node_js(t, "redlock_is_kept_out", *five.servers)
+    let_go(holder)
 
 
 # ---- the examples in docs/redis.md ----

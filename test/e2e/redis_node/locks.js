@@ -154,6 +154,22 @@ const cases = {
     const client = connect(ports[0]);
     await until(async () => await client.exists('a') === 0); // and it cleans up
   },
+
+  // On independent Redis servers, beside our own redlock://, whose key of the lock `db`
+  // this is: has it until standard input ends.
+  async redlock_holds(...ports) {
+    const { default: Redlock } = require('redlock');
+    const lock = await new Redlock(ports.map(connect)).acquire(['picket:db'], MINUTE);
+    console.log('held');
+    for await (const _ of process.stdin);
+    await lock.release();
+  },
+
+  async redlock_is_kept_out(...ports) {
+    const { default: Redlock } = require('redlock');
+    const locks = new Redlock(ports.map(connect), { retryCount: 0 });
+    await assert.rejects(locks.acquire(['picket:db'], MINUTE), /quorum/);
+  },
 };
 
 const [name, ...ports] = process.argv.slice(2);
