@@ -164,7 +164,7 @@ test("dragging_in_the_picture_goes_through_time", async ({ page }) => {
 
 test("acting_in_the_past_drops_the_future_and_says_so", async ({ page }) => {
   await open(page, "#scenario=gc-pause");
-  await page.locator(".scrub").fill("800");
+  await page.locator(".timeline > .scrub").fill("800");
   await press(page, "A", "release");
   contains(await logText(page), "5 later acts of the script are dropped");
   const script = await scriptOf(page);
@@ -262,7 +262,7 @@ test("random_worlds_can_be_looked_at", async ({ page }) => {
 
 test("a_link_holds_everything", async ({ page, context }) => {
   await open(page, "#scenario=late-grant");
-  await page.locator(".scrub").fill("4000");
+  await page.locator(".timeline > .scrub").fill("4000");
   await press(page, "D", "acquire");
   await press(page, "C", "cut link");
   await page.locator("#fence label", { hasText: /^check$/ }).click();
