@@ -29,7 +29,7 @@ class Server:
 
     def __init__(self, t, *settings, host=None):
         self.t = t
-        self.settings = settings
+        self.settings = [str(s) for s in settings]
         self.enter = host.enter if host else ()
         self.address = host.address if host else "127.0.0.1"
         self.port, = free_ports(1)
@@ -426,10 +426,13 @@ def redis__what_is_no_redis_is_told(t):
 
 @test
 def redis__a_cluster_and_a_replica_are_refused(t):
-    refused(t, Server(t, "--cluster-enabled", "yes").url, 125, "Redis Cluster")
+    bus, = free_ports(1)
+    part = Server(t, "--cluster-enabled", "yes", "--cluster-port", bus)
+    refused(t, part.url, 125, "Redis Cluster")
     sentinel = t.write("sentinel.conf", "")
     port, = free_ports(1)
-    subprocess.Popen(["redis-server", sentinel, "--sentinel", "--port", str(port)],
+    subprocess.Popen(["redis-server", sentinel, "--sentinel", "--port", str(port),
+                      "--bind", "127.0.0.1"],
                      stdout=subprocess.DEVNULL)
     wait_until(lambda: listens(port), what="the Sentinel")
     refused(t, f"redis://127.0.0.1:{port}", 125, "Sentinel")
