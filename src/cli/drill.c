@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,7 +22,6 @@
 enum {
     TTL_MS = 2000,
     BEYOND_MS = 1000,   /* that a pause lasts beyond the TTL */
-    STOPS = 1000,       /* tried until one is not within a turn */
     PATIENCE_MS = 30000 /* for the second holder to get the lock, beyond TTL and pause */
 };
 
@@ -146,26 +144,6 @@ static void tell_held(struct stage *g, const char *who, const struct pk_drill_re
     }
 }
 
-/* Stops it, but not in its turn at an embedded store or a file's fence: that would keep
- * everybody out, the second holder too, and is another story. False with errno set. */
-static bool stop(pid_t pid)
-{
-    const struct timespec moment = {.tv_nsec = 2000000};
-    int status;
-    for (int i = 0; i < STOPS; i++) {
-        if (kill(pid, SIGSTOP) != 0 || waitpid(pid, &status, WUNTRACED) < 0) {
-            return false;
-        }
-        if (!WIFSTOPPED(status) || !pk_filelock_held_by(pid)) {
-            return WIFSTOPPED(status);
-        }
-        (void)kill(pid, SIGCONT);
-        nanosleep(&moment, NULL);
-    }
-    errno = EBUSY;
-    return false;
-}
-
 /* The first holder gets as far as its write, and is stopped there. */
 static int first_act(struct stage *g, struct round *r)
 {
@@ -184,7 +162,8 @@ static int first_act(struct stage *g, struct round *r)
     tell(g, "A", "%s %" PRIu64 ", and begins to write %" PRIu64,
          claims ? "claims the resource, reads" : "reads", r->read_a.number,
          r->read_a.number + 1);
-    if (!stop(r->a.pid)) {
+    /* A turn at an embedded store or a file's fence is another story. */
+    if (!pk_filelock_stop(r->a.pid)) {
         return pk_errors_fail("can't stop process %d: %s", (int)r->a.pid,
                               strerror(errno));
     }

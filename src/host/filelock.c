@@ -2,14 +2,18 @@
 #include "host/filelock.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "host/clock.h"
+
+enum { STOPS = 1000 }; /* tried until one is not within a turn */
 
 int pk_filelock_take(int fd, uint64_t until_ms)
 {
@@ -81,7 +85,7 @@ const char *pk_filelock_owner(int fd, char *out, size_t size)
     return out;
 }
 
-bool pk_filelock_held_by(long pid)
+static bool held_by(pid_t pid)
 {
     char line[256];
     bool held = false;
@@ -93,6 +97,28 @@ bool pk_filelock_held_by(long pid)
         fclose(f);
     }
     return held;
+}
+
+bool pk_filelock_stop(pid_t pid)
+{
+    const struct timespec moment = {.tv_nsec = 2000000};
+    int status;
+    for (int i = 0; i < STOPS; i++) {
+        if (kill(pid, SIGSTOP) != 0 || waitpid(pid, &status, WUNTRACED) < 0) {
+            return false;
+        }
+        if (!WIFSTOPPED(status)) {
+            errno = ECHILD;
+            return false;
+        }
+        if (!held_by(pid)) {
+            return true;
+        }
+        (void)kill(pid, SIGCONT);
+        nanosleep(&moment, NULL);
+    }
+    errno = EBUSY;
+    return false;
 }
 
 bool pk_filelock_in_place(int fd, int dir_fd, const char *name)

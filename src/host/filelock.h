@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* 0; ETIMEDOUT when somebody else has it until `until_ms` (host/clock.h); or what went
  * wrong. */
@@ -19,8 +20,9 @@ void pk_filelock_leave(int fd);
 /* Writes who has it: "process 12", or that it can't be seen. Returns `out`. */
 const char *pk_filelock_owner(int fd, char *out, size_t size);
 
-/* Whether a process has such a lock on any file; no, if that can't be seen. */
-bool pk_filelock_held_by(long pid);
+/* Stops a child process (SIGSTOP), but not while it has such a lock on any file, as far
+ * as that can be seen: that would keep everybody out. False with errno set. */
+bool pk_filelock_stop(pid_t pid);
 
 /* True while the file of `fd` is still the one that `name` leads to: a cleaner of old
  * files may have removed it, and then others lock another one. */

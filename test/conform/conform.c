@@ -254,15 +254,7 @@ void fire(struct worker *w)
 
 void freeze(const struct worker *w)
 {
-    int status;
-    CHECK(kill(w->pid, SIGSTOP) == 0);
-    CHECK(waitpid(w->pid, &status, WUNTRACED) == w->pid && WIFSTOPPED(status));
-    while (pk_filelock_held_by(w->pid)) {
-        CHECK(kill(w->pid, SIGCONT) == 0);
-        (void)usleep(1000);
-        CHECK(kill(w->pid, SIGSTOP) == 0);
-        CHECK(waitpid(w->pid, &status, WUNTRACED) == w->pid && WIFSTOPPED(status));
-    }
+    CHECK(pk_filelock_stop(w->pid));
 }
 
 __attribute__((destructor)) static void fire_all(void)

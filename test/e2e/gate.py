@@ -11,6 +11,7 @@ import time
 
 from cluster import Cluster
 from gating import Gate, Service
+from holding import freeze
 from tap import check, contains, equal, main, test, wait_until
 
 
@@ -252,7 +253,7 @@ def standby__takes_over_when_the_first_ends_or_is_paused(t):
         idle = second.call("PUT", "/a/echo", token=6)
         equal((idle.status, idle.error), (503, "not-standing"))
         equal(second.look("/readyz").status, 503)
-        os.kill(first.process.pid, signal.SIGSTOP)
+        freeze(first.process.pid)
         wait_until(lambda: second.look("/readyz").status == 200, what="second stands")
         equal(second.call("PUT", "/a/echo", token=4).json["fence"], 5)
         equal(second.call("PUT", "/a/echo", token=6).status, 200)

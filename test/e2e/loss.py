@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 
+from holding import freeze
 from tap import alive, check, contains, equal, main, stopped, test, wait_until
 
 STUBBORN = r"""
@@ -59,7 +60,7 @@ def guardian_of(p):
 def control__the_witness_sees_a_job_that_lives_on(t):
     """Without the lock-delay that run takes from --kill-after it can't be kept."""
     p = start_job(t, "--kill-after", "20s", "--lock-delay", "0s")
-    os.kill(p.pid, signal.SIGSTOP)
+    freeze(p.pid)
     contains(next_holder(t), " is ")
 
 
@@ -73,7 +74,7 @@ def loss__picket_killed_with_9(t):
 @test
 def loss__picket_stopped_while_the_job_runs_on(t):
     p = start_job(t)
-    os.kill(p.pid, signal.SIGSTOP)
+    freeze(p.pid)
     equal(next_holder(t), "token 2\n")
     check(stopped(p.pid), "picket was still stopped when the lock moved on")
     os.kill(p.pid, signal.SIGCONT)
@@ -93,8 +94,7 @@ def loss__guardian_killed_with_9(t):
 def loss__whole_group_stopped_as_by_ctrl_z(t):
     """The job wakes up late and must not run: it is dead by then."""
     p = start_job(t, "--note", "suspended")
-    for pid in [p.pid, *job_pids(t)]:
-        os.kill(pid, signal.SIGSTOP)
+    freeze(p.pid, *job_pids(t))
     equal(next_holder(t), "token 2\n")
 
 
@@ -138,7 +138,7 @@ def grace__freezes_and_thaws(t):
                 "sh", job, t.dir)
     wait_until(lambda: job_pids(t), what="the job's start")
     pid = job_pids(t)[0]
-    os.kill(p.pid, signal.SIGSTOP)
+    freeze(p.pid)
     wait_until(lambda: stopped(pid), what="the freeze")
     os.kill(p.pid, signal.SIGCONT)
     wait_until(lambda: not stopped(pid), what="the thaw")
@@ -151,7 +151,7 @@ def grace__freezes_and_thaws(t):
 @test
 def grace__ends_in_a_kill_without_running_again(t):
     p = start_job(t, "--grace", "500ms")
-    os.kill(p.pid, signal.SIGSTOP)
+    freeze(p.pid)
     equal(next_holder(t), "token 2\n")
     os.kill(p.pid, signal.SIGCONT)
     equal(p.wait(), 123)

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 
 #include "client/keeper.h"
+#include "host/filelock.h"
 #include "workers.h"
 
 /* ---- tokens (P2) ---- */
@@ -527,8 +528,7 @@ static void miss(struct missing *m, bool granted)
     struct picket_lock *l = take(p, "db");
     struct worker *w = hire(be_a_waiter, m);
     CHECK(hear(w) == 'q');
-    (void)settled_naps_of(w->pid); /* not in its turn, else it takes all others along */
-    CHECK(kill(w->pid, SIGSTOP) == 0);
+    CHECK(pk_filelock_stop(w->pid));
     uint64_t before = pk_clock_ms();
     if (granted) {
         CHECK(picket_release(l) == PICKET_OK);
