@@ -227,6 +227,8 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
     if (p->gaps != gaps) {
         pk_client_doubt(p, sent); /* a repeat is told of a grant, even if it has ended */
     }
+    /* The keeper must know that somebody waits now; a grant is no news to it. */
+    bool news = l->phase == PK_PHASE_WAITING || p->missed;
     pthread_mutex_unlock(&p->mutex);
     pk_effects_free(&answer);
     pk_client_absorb(p);
@@ -238,7 +240,9 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
         free_lock(l);
         return s;
     }
-    p->driver->wake(p->store); /* the keeper must know that somebody waits now */
+    if (news) {
+        p->driver->wake(p->store);
+    }
     *out = l;
     return PICKET_OK;
 }
