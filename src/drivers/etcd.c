@@ -29,11 +29,11 @@ void pk_etcd_key_note(const struct pk_etcd *e, uint64_t lease, char *out)
     snprintf(out, PK_ETCD_KEY_MAX, "%s/%%note/%" PRIx64, e->prefix, lease);
 }
 
-static void key_left(const struct pk_etcd *e, const struct pk_etcd_claim *claim,
-                     char *out)
+void pk_etcd_key_left(const struct pk_etcd *e, uint64_t lease, uint64_t request,
+                      char *out)
 {
-    snprintf(out, PK_ETCD_KEY_MAX, "%s/%%left/%" PRIx64 "-%" PRIu64, e->prefix,
-             claim->lease, claim->request);
+    snprintf(out, PK_ETCD_KEY_MAX, "%s/%%left/%" PRIx64 "-%" PRIu64, e->prefix, lease,
+             request);
 }
 
 void pk_etcd_key_end(const char *key, char *out)
@@ -322,16 +322,36 @@ enum pk_end pk_etcd_note_read(struct pk_bytes note, char by[PK_PRINCIPAL_MAX + 1
 
 /* ---- claims ---- */
 
+static uint64_t take_number(struct pk_etcd *e)
+{
+    return e->n_numbers > 0 ? e->numbers[--e->n_numbers] : ++e->last_number;
+}
+
+/* Whoever takes it next may find nothing of this claim, nor may anything of it come. */
+static void give_number(struct pk_etcd *e, const struct pk_etcd_claim *claim)
+{
+    if (!claim->gone || claim->doubt) {
+        return;
+    }
+    if (e->n_numbers == e->numbers_room) {
+        e->numbers_room = 2 * e->numbers_room + 16;
+        e->numbers = pk_door_resize(e->numbers, e->numbers_room * sizeof e->numbers[0]);
+    }
+    e->numbers[e->n_numbers++] = claim->number;
+}
+
 static struct pk_etcd_claim *claim_of(struct pk_etcd *e, struct pk_stake *k)
 {
     struct pk_etcd_claim *claim = k->own;
     if (claim == NULL) {
         claim = pk_door_resize(NULL, sizeof *claim);
-        *claim = (struct pk_etcd_claim){
-            .lease = k->lease, .request = k->request, .shared = k->mode == PK_SHARED};
+        *claim = (struct pk_etcd_claim){.lease = k->lease,
+                                        .request = k->request,
+                                        .number = take_number(e),
+                                        .shared = k->mode == PK_SHARED};
         pk_etcd_key_lock(e, k->name, claim->lock);
         int n = snprintf(claim->key, sizeof claim->key, "%s%s%" PRIx64 "-%" PRIu64,
-                         claim->lock, claim->shared ? "~" : "", k->lease, k->request);
+                         claim->lock, claim->shared ? "~" : "", k->lease, claim->number);
         PK_ASSERT(n > 0 && (size_t)n < sizeof claim->key);
         k->own = claim;
     }
@@ -380,15 +400,19 @@ static enum picket_status remove_claim(struct pk_etcd *e, struct pk_etcd_claim *
     char left[PK_ETCD_KEY_MAX];
     pk_etcd_ear_ignore(e, claim);
     if (claim->doubt) {
-        key_left(e, claim, left);
+        pk_etcd_key_left(e, claim->lease, claim->request, left);
         pk_etcd_op_write(
             &request, PK_ETCD_THEN,
             &(struct pk_etcd_write){.key = pk_text(left), .lease = claim->lease});
+    } else { /* a late copy of this must not delete the number's next claim */
+        pk_etcd_if_created(&request, pk_text(claim->key), pk_bytes(NULL, 0),
+                           claim->created);
     }
     pk_etcd_op_note(e, &request, claim->lease, held ? "released" : "left");
     pk_etcd_op_delete(&request, PK_ETCD_THEN, pk_text(claim->key));
     enum picket_status s = pk_etcd_txn(&e->caller, &request, until_ms, &txn);
     *deleted = txn.deleted;
+    claim->gone = s == PICKET_OK;
     return s;
 }
 
@@ -444,7 +468,7 @@ static enum picket_status create(struct pk_etcd *e, struct pk_stake *k, bool wai
     struct pk_bytes lock = pk_text(claim->lock);
     struct pk_bytes alone = {0};
     rivals(claim, end);
-    key_left(e, claim, left);
+    pk_etcd_key_left(e, claim->lease, claim->request, left);
     pk_etcd_if_created(&request, pk_text(claim->key), alone, 0);
     pk_etcd_if_created(&request, pk_text(left), alone, 0);
     if (!wait) {
@@ -481,6 +505,7 @@ static enum picket_status create(struct pk_etcd *e, struct pk_stake *k, bool wai
     }
     uint64_t deleted;
     k->state = PK_CLAIM_NONE;
+    claim->gone = true;
     return claim->doubt ? remove_claim(e, claim, false, until_ms, &deleted) : PICKET_OK;
 }
 
@@ -506,6 +531,7 @@ static void forget(void *own, struct pk_stake *k)
 {
     if (k->own != NULL) {
         pk_etcd_ear_ignore(own, k->own);
+        give_number(own, k->own);
         k->own = pk_door_resize(k->own, 0);
     }
 }
@@ -547,6 +573,7 @@ static void close_etcd(void *own)
     pk_etcd_ear_free(e);
     pk_etcd_caller_free(&e->caller);
     pk_url_free(&e->site.url);
+    (void)pk_door_resize(e->numbers, 0);
     (void)pk_door_resize(e, 0);
 }
 

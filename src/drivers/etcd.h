@@ -6,18 +6,23 @@
  *
  * Keys, below the prefix of the URL:
  *
- *     PREFIX/NAME/LEASE-REQUEST     an exclusive claim, NAME as card.h escapes it
- *     PREFIX/NAME/~LEASE-REQUEST    a shared one
+ *     PREFIX/NAME/LEASE-NUMBER      an exclusive claim, NAME as card.h escapes it
+ *     PREFIX/NAME/~LEASE-NUMBER     a shared one
  *     PREFIX/NAME/...               anybody else's, as of `etcdctl lock`: exclusive
  *     PREFIX/%note/LEASE            why a claim of that lease was taken away, written in
  *                                   the transaction that did it
  *     PREFIX/%left/LEASE-REQUEST    this claim must not come back: a copy of its creation
  *                                   may still be on its way
  *
- * LEASE is in hexadecimal, REQUEST decimal; all keys go with their lease. No name is
- * escaped to %note or %left. A claim's place is its create revision, and so is its token:
- * an exclusive one holds when nothing older is there, a shared one when nothing older and
- * exclusive is. "~" comes after all digits, so that each of both kinds is one range.
+ * LEASE is in hexadecimal, NUMBER and REQUEST decimal; all keys go with their lease. No
+ * name is escaped to %note or %left. A claim's place is its create revision, and so is
+ * its token: an exclusive one holds when nothing older is there, a shared one when
+ * nothing older and exclusive is. "~" comes after all digits, so that each of both kinds
+ * is one range.
+ *
+ * Until it is compacted, etcd passes by all keys that ever were in a range. So a client
+ * that locks all day does not make a new key each time: a number is used again once its
+ * last claim is certainly gone for good.
  */
 #ifndef PICKET_DRIVERS_ETCD_H
 #define PICKET_DRIVERS_ETCD_H
@@ -37,12 +42,13 @@ enum {
 
 /* What a stake has here, as long as etcd may know of it. */
 struct pk_etcd_claim {
-    uint64_t lease, request;
+    uint64_t lease, request, number;
     char key[PK_ETCD_KEY_MAX];
     char lock[PK_ETCD_KEY_MAX]; /* all claims of its lock begin like that */
     bool shared;
     uint64_t created; /* revision; 0: not known to be there */
     bool doubt;       /* a copy of its creation may still be on its way */
+    bool gone;        /* its key is not there any more, or never was */
 
     /* The ear's: under its mutex. */
     struct pk_etcd_claim *next;
@@ -85,6 +91,9 @@ struct pk_etcd {
     bool checked;                                 /* that it is an etcd as we need it */
     struct pk_etcd_kept kept[PK_ETCD_LEASES_MAX]; /* under the ear's mutex */
     size_t n_kept;
+    uint64_t *numbers; /* of claims that are gone */
+    size_t n_numbers, numbers_room;
+    uint64_t last_number;
     struct pk_etcd_ear ear;
 };
 
@@ -93,6 +102,8 @@ struct pk_etcd {
 /* Keys; `out` has PK_ETCD_KEY_MAX bytes. */
 void pk_etcd_key_lock(const struct pk_etcd *e, const char *name, char *out);
 void pk_etcd_key_note(const struct pk_etcd *e, uint64_t lease, char *out);
+void pk_etcd_key_left(const struct pk_etcd *e, uint64_t lease, uint64_t request,
+                      char *out);
 /* The first key behind all that begin with `key`. */
 void pk_etcd_key_end(const char *key, char *out);
 /* A claim's name and mode by its key. False: it is none. */

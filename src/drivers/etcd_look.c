@@ -168,9 +168,25 @@ enum picket_status pk_etcd_scan(void *own, const char *name, bool whole_name,
 
 /* ---- ending what others have ---- */
 
-/* The claim with that token: its key, if it is there. */
+/* A claim that is to be ended. */
+struct target {
+    uint64_t token, lease, request; /* 0: it is somebody else's kind */
+    char key[PK_ETCD_KEY_MAX];
+};
+
+/* The request that made a claim, as its card says; 0: it has none. */
+static uint64_t request_of(struct pk_bytes value)
+{
+    struct pk_card card;
+    char *room = pk_door_resize(NULL, (size_t)value.len + 1);
+    bool ours = pk_card_read(value, room, &card);
+    (void)pk_door_resize(room, 0);
+    return ours ? card.request : 0;
+}
+
+/* The claim with that token. NOTHELD: there is none. */
 static enum picket_status find_claim(struct pk_etcd *e, const char *name, uint64_t token,
-                                     uint64_t until_ms, char *key, uint64_t *lease)
+                                     uint64_t until_ms, struct target *out)
 {
     struct pk_etcd_found found;
     struct pk_etcd_kv kv = {0};
@@ -180,39 +196,40 @@ static enum picket_status find_claim(struct pk_etcd *e, const char *name, uint64
     struct pk_etcd_find find = {.key = pk_text(lock),
                                 .end = pk_text(end),
                                 .min_create = token,
-                                .max_create = token,
-                                .keys_only = true};
+                                .max_create = token};
     enum picket_status s = pk_etcd_page(&e->caller, &find, until_ms, &found);
-    *lease = 0;
+    *out = (struct target){.token = token};
     if (s != PICKET_OK) {
         return s;
     }
     if (!pk_etcd_next_kv(&found.kvs, &kv) || kv.key.len >= PK_ETCD_KEY_MAX) {
         return pk_fail_plain(PICKET_NOTHELD);
     }
-    snprintf(key, PK_ETCD_KEY_MAX, "%.*s", (int)kv.key.len, kv.key.data);
-    *lease = kv.lease;
+    snprintf(out->key, sizeof out->key, "%.*s", (int)kv.key.len, kv.key.data);
+    out->lease = kv.lease;
+    out->request = request_of(kv.value);
     return PICKET_OK;
 }
 
 /* Deletes the key if it is still that claim's, with a note for its owner. */
-static enum picket_status end_claim(struct pk_etcd *e, const char *key, uint64_t token,
-                                    uint64_t lease, const char *note, uint64_t until_ms)
+static enum picket_status end_claim(struct pk_etcd *e, const struct target *t,
+                                    const char *note, uint64_t until_ms)
 {
     struct pk_pb_out request = {0};
     struct pk_etcd_txn txn;
-    const char *id = strrchr(key, '/') + 1;
     char left[PK_ETCD_KEY_MAX];
-    pk_etcd_if_created(&request, pk_text(key), pk_bytes(NULL, 0), token);
-    if (lease != 0) {
-        pk_etcd_op_note(e, &request, lease, note);
-        /* Whether a copy of its creation is still on its way, only its owner knows. */
-        int n = snprintf(left, sizeof left, "%s/%%left/%s", e->prefix, id + (*id == '~'));
-        PK_ASSERT(n > 0 && (size_t)n < sizeof left);
-        pk_etcd_op_write(&request, PK_ETCD_THEN,
-                         &(struct pk_etcd_write){.key = pk_text(left), .lease = lease});
+    pk_etcd_if_created(&request, pk_text(t->key), pk_bytes(NULL, 0), t->token);
+    if (t->lease != 0) {
+        pk_etcd_op_note(e, &request, t->lease, note);
     }
-    pk_etcd_op_delete(&request, PK_ETCD_THEN, pk_text(key));
+    if (t->request != 0) {
+        /* Whether a copy of its creation is still on its way, only its owner knows. */
+        pk_etcd_key_left(e, t->lease, t->request, left);
+        pk_etcd_op_write(
+            &request, PK_ETCD_THEN,
+            &(struct pk_etcd_write){.key = pk_text(left), .lease = t->lease});
+    }
+    pk_etcd_op_delete(&request, PK_ETCD_THEN, pk_text(t->key));
     enum picket_status s = pk_etcd_txn(&e->caller, &request, until_ms, &txn);
     bool gone = s == PICKET_LOST || (s == PICKET_OK && !txn.done && !e->caller.doubt);
     return gone ? pk_fail_plain(PICKET_NOTHELD) : s;
@@ -222,12 +239,11 @@ enum picket_status pk_etcd_release(void *own, uint64_t lease, const char *name,
                                    uint64_t token, uint64_t until_ms)
 {
     struct pk_etcd *e = own;
-    char key[PK_ETCD_KEY_MAX];
-    uint64_t found = 0;
+    struct target t;
     int64_t left_s = 0;
-    enum picket_status s = find_claim(e, name, token, until_ms, key, &found);
-    if (s == PICKET_OK && found == lease) {
-        return end_claim(e, key, token, lease, "released", until_ms);
+    enum picket_status s = find_claim(e, name, token, until_ms, &t);
+    if (s == PICKET_OK && t.lease == lease) {
+        return end_claim(e, &t, "released", until_ms);
     }
     if (s == PICKET_OK || s == PICKET_NOTHELD) {
         s = pk_etcd_lease_left(&e->caller, lease, until_ms, &left_s);
@@ -239,17 +255,16 @@ enum picket_status pk_etcd_release(void *own, uint64_t lease, const char *name,
 enum picket_status pk_etcd_break(void *own, const struct pk_command *c, uint64_t until_ms)
 {
     struct pk_etcd *e = own;
-    char key[PK_ETCD_KEY_MAX];
+    struct target t;
     char name[PK_NAME_MAX + 1];
     char note[PK_PRINCIPAL_MAX + PK_REASON_MAX + 16];
-    uint64_t lease = 0;
     snprintf(name, sizeof name, "%.*s", (int)c->name.len, c->name.data);
-    enum picket_status s = find_claim(e, name, c->token, until_ms, key, &lease);
+    enum picket_status s = find_claim(e, name, c->token, until_ms, &t);
     if (s == PICKET_OK) {
         snprintf(note, sizeof note, "broken\n%.*s\n%.*s\n", (int)c->principal.len,
                  c->principal.len > 0 ? c->principal.data : "", (int)c->reason.len,
                  c->reason.len > 0 ? c->reason.data : "");
-        s = end_claim(e, key, c->token, lease, note, until_ms);
+        s = end_claim(e, &t, note, until_ms);
     }
     return s;
 }

@@ -340,6 +340,7 @@ class Client:
         except OSError as e:  # a sanitizer wants to be loaded first
             skip(str(e))
         self.lib.picket_last_error.restype = ctypes.c_char_p
+        self.lib.picket_token.restype = ctypes.c_uint64
         self.p = ctypes.c_void_p()
         self.must(self.lib.picket_open(url.encode(), None, ctypes.byref(self.p)))
 
@@ -355,6 +356,10 @@ class Client:
 
     def release(self, lock):
         self.must(self.lib.picket_release(lock))
+        self.lib.picket_lock_close(lock)
+
+    def token(self, lock):
+        return self.lib.picket_token(lock)
 
     def close(self):
         self.lib.picket_close(self.p)
@@ -386,14 +391,57 @@ def late_copy__of_a_claim_that_was_left_does_not_come_back(t):
         c = Client(t, f"etcd://127.0.0.1:{between.port}")
         other = c.acquire("other")  # so that the lease lives on
         lock = c.acquire("db")
+        left = e.claims("db")
         c.release(lock)
+        lock = c.acquire("db")
+        now = e.claims("db")
+        check(now != left, "a key whose creation is on its way was used again")
         before = e.applied()
         between.deliver()
         wait_until(lambda: e.applied() > before, what="the late copy")
+        equal(e.claims("db"), now)
+        c.release(lock)
         equal(e.claims("db"), [])
         equal(len(e.claims("other")), 1)
         c.release(other)
         c.close()
+
+
+@test
+def late_copy__of_a_release_spares_the_next_claim(t):
+    """A key is used again, so that etcd's history has few of them."""
+    with Etcd(t.dir) as e:
+        between = Between(e.members[0].port, "picket/db/", Between.pass_on, Between.keep)
+        between.start()
+        c = Client(t, f"etcd://127.0.0.1:{between.port}")
+        lock = c.acquire("db")
+        first = e.claims("db")
+        c.release(lock)
+        equal(between.acts, [])
+        lock = c.acquire("db")
+        equal(e.claims("db"), first)
+        before = e.applied()
+        between.deliver()
+        wait_until(lambda: e.applied() > before, what="the late copy")
+        equal(e.claims("db"), first)
+        equal(held(t, e, "db")["token"], c.token(lock))
+        c.release(lock)
+        c.close()
+
+
+@test
+def keys__of_one_client_are_apart_and_used_again(t):
+    with Etcd(t.dir) as e:
+        c = Client(t, e.url)
+        kept = c.acquire("a")
+        for _ in range(3):
+            lock = c.acquire("db")
+            last = e.claims("db")
+            equal(last[0].rpartition("-")[2], "2")
+            c.release(lock)
+        c.release(kept)
+        c.close()
+        equal(e.claims(""), [])
 
 
 @test
