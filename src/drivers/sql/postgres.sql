@@ -149,12 +149,16 @@ BEGIN
     $body$;
 
     -- Ends what is over, then grants to those at the head of the queue. In its turn.
-    CREATE FUNCTION picket.settle(its_name text) RETURNS void
+    -- False: nobody had a claim, as is mostly so.
+    CREATE FUNCTION picket.settle(its_name text) RETURNS boolean
     LANGUAGE plpgsql AS $body$
     DECLARE
         now_at timestamptz := clock_timestamp();
         head   record;
     BEGIN
+        IF NOT EXISTS (SELECT FROM picket.claim WHERE name = its_name) THEN
+            RETURN false;
+        END IF;
         FOR head IN SELECT DISTINCT lease FROM picket.claim JOIN picket.lease l ON l.id = lease
                      WHERE name = its_name AND token IS NOT NULL AND expires_at <= now_at
         LOOP
@@ -176,6 +180,7 @@ BEGIN
                 EXIT;
             END IF;
         END LOOP;
+        RETURN true;
     END $body$;
 
     -- When a waiter should look again by itself: when the first holder's lease would end.
@@ -283,8 +288,10 @@ BEGIN
     LANGUAGE plpgsql AS $body$
     DECLARE
         found_lease record;
-        mine        record;
+        others      boolean;
         free        boolean;
+        my_token    bigint;
+        my_place    bigint;
     BEGIN
         PERFORM picket.turn(its_name);
         SELECT era, expires_at INTO found_lease FROM picket.lease WHERE id = its_lease
@@ -298,25 +305,27 @@ BEGIN
         IF FOUND THEN
             RETURN ROW('none', 0, 0)::picket.standing;
         END IF;
-        PERFORM picket.settle(its_name);
-        SELECT token, place INTO mine FROM picket.claim
-         WHERE lease = its_lease AND request = its_request;
-        IF NOT FOUND THEN
+        others := picket.settle(its_name);
+        IF others THEN
+            SELECT token, place INTO my_token, my_place FROM picket.claim
+             WHERE lease = its_lease AND request = its_request;
+        END IF;
+        IF my_place IS NULL THEN
             free := picket.is_free(its_name, its_shared)
-                AND NOT EXISTS (SELECT FROM picket.claim
-                                 WHERE name = its_name AND token IS NULL);
+                AND NOT (others AND EXISTS (SELECT FROM picket.claim
+                                             WHERE name = its_name AND token IS NULL));
             IF NOT free AND NOT may_wait THEN
                 RETURN ROW('none', 0, 0)::picket.standing;
             END IF;
             INSERT INTO picket.claim (lease, request, name, shared, token, delay_ms, card)
             VALUES (its_lease, its_request, its_name, its_shared,
                     CASE WHEN free THEN nextval('picket.token') END, its_delay_ms, its_card)
-            RETURNING token, place INTO mine;
+            RETURNING token, place INTO my_token, my_place;
         END IF;
-        IF mine.token IS NOT NULL THEN
-            RETURN ROW('held', mine.token, 0)::picket.standing;
+        IF my_token IS NOT NULL THEN
+            RETURN ROW('held', my_token, 0)::picket.standing;
         END IF;
-        RETURN ROW('waiting', 0, picket.look_again(its_name, mine.place))::picket.standing;
+        RETURN ROW('waiting', 0, picket.look_again(its_name, my_place))::picket.standing;
     END $body$;
 
     -- These three say: done, notheld, over.
