@@ -204,6 +204,7 @@ enum picket_status pk_stake_leave(struct pk_store *b, struct pk_stake *k,
     pthread_mutex_lock(&b->mutex);
     k->due_ms = again_ms(k);
     pthread_mutex_unlock(&b->mutex);
+    pk_bridge_wake(b);
     return s;
 }
 

@@ -151,6 +151,12 @@ static enum picket_status stand(struct pk_store *b, const struct pk_command *c,
                                 struct pk_effects *out)
 {
     enum picket_status s = pk_stake_stand(b, k, c->wait_ms != 0, until_ms);
+    pthread_mutex_lock(&b->mutex);
+    bool due = k->due_ms != UINT64_MAX;
+    pthread_mutex_unlock(&b->mutex);
+    if (due) {
+        pk_bridge_wake(b); /* what is due is done by the keeper's thread */
+    }
     struct pk_effect reply = {.status = PK_QUEUED, .parts = 1, .mode = k->mode};
     if (s == PICKET_OK && k->standing == PK_CLAIM_HELD) {
         reply.status = PK_OK;

@@ -301,8 +301,16 @@ TEST(max_hold__ends_in_spite_of_renewals)
     CHECK_LATER(picket_token(m), picket_token(l));
     /* Only the hold is over: the lease lives, and can be used. */
     CHECK_OK(picket_try(a, name_of("other"), NULL, &l));
+    /* Also on a lease that needs no renewal for long. */
+    struct picket *c = open_client(LONG_TTL_MS);
+    (void)take(c, name_of("before"));
+    (void)usleep(100000);
+    name = name_of("last");
+    CHECK_OK(picket_acquire(c, name, &o, &l));
+    await_grant(enqueue(b, name, NULL));
     picket_close(a);
     picket_close(b);
+    picket_close(c);
 }
 
 /* The time in the queue is no part of the hold, also for a waiter that did nothing but
