@@ -435,13 +435,27 @@ static bool do_one(struct pk_store *b, uint64_t until_ms)
     return k != NULL;
 }
 
-static void stir_all(struct pk_store *b)
+/* The store may have told something that nobody heard: who waits stands again, and a
+ * renewal tells which holds are gone. */
+static void catch_up(struct pk_store *b, uint64_t until_ms)
 {
+    bool holds = false;
+    uint64_t ttl_ms = 0; /* as it is */
     pthread_mutex_lock(&b->mutex);
+    uint64_t lease = b->lease;
     for (struct pk_stake *k = b->stakes; k != NULL; k = k->next) {
         k->stirred = true;
+        holds = holds || (k->standing == PK_CLAIM_HELD && k->lease == lease);
     }
     pthread_mutex_unlock(&b->mutex);
+    if (!holds || !pk_bridge_talk(b, until_ms)) {
+        return;
+    }
+    enum picket_status s = b->ops->lease_renew(b->own, lease, &ttl_ms, until_ms);
+    pk_bridge_hush(b);
+    if (s == PICKET_LOST) {
+        pk_bridge_lease_ended(b, lease, PK_END_EXPIRED);
+    } /* else, if it failed, the next one will tell */
 }
 
 void pk_bridge_wait(struct pk_store *b, uint64_t until_ms, bool waiting)
@@ -451,7 +465,7 @@ void pk_bridge_wait(struct pk_store *b, uint64_t until_ms, bool waiting)
     uint64_t at = earlier(until_ms, next_due(b));
     pthread_mutex_unlock(&b->mutex);
     if (b->ops->await(b->own, at)) {
-        stir_all(b);
+        catch_up(b, earlier(until_ms, pk_clock_ms() + PATIENCE_MS));
     }
     uint64_t count;
     ssize_t n = read(b->wake_fd, &count, sizeof count);

@@ -120,8 +120,9 @@ struct pk_bridged {
 
     /* Sleeps until the store says that something has changed, wake is called, or
      * `until_ms` (UINT64_MAX: no end). pk_bridge_sleep does the sleeping, also between
-     * two attempts to reach a store that is away: it must not spin. True: stand again
-     * with all that wait, now; for single stakes there is pk_bridge_stir. */
+     * two attempts to reach a store that is away: it must not spin. True: something
+     * may have been missed, look after all stakes now; for single ones there is
+     * pk_bridge_stir. */
     bool (*await)(void *own, uint64_t until_ms);
 
     /* For `picket doctor`: looks at the settings of the store. */

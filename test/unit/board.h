@@ -40,9 +40,11 @@ struct visit {
     struct board *board;
     struct pk_store *bridge;
     enum fate fate;
-    bool stir; /* while it is asked where it stands */
-    bool end;  /* while it is asked: somebody ends it */
-    unsigned stands, leaves, awaits, forgotten;
+    bool stir;       /* while it is asked where it stands */
+    bool end;        /* while it is asked: somebody ends it */
+    bool missed;     /* the next await does not know what was said before */
+    uint64_t broken; /* a request whose hold a renewal says was broken */
+    unsigned stands, leaves, awaits, forgotten, renewals;
     bool closed;
 };
 
@@ -107,8 +109,13 @@ static inline enum picket_status board_open(void *own, struct pk_tenancy *t, uin
 static inline enum picket_status board_renew(void *own, uint64_t lease, uint64_t *ttl_ms,
                                              uint64_t until_ms)
 {
-    const struct visit *v = own;
+    struct visit *v = own;
     (void)until_ms;
+    v->renewals++;
+    if (v->broken != 0) {
+        pk_bridge_ended(v->bridge, lease, v->broken, PK_END_BROKEN, "eve", "it hangs");
+        v->broken = 0;
+    }
     *ttl_ms = *ttl_ms != 0 ? *ttl_ms : 10000;
     return v->board->ended == lease ? PICKET_LOST : away(v);
 }
@@ -219,8 +226,12 @@ static inline bool board_await(void *own, uint64_t until_ms)
 {
     struct visit *v = own;
     v->awaits++;
-    (void)pk_bridge_sleep(v->bridge, -1, until_ms);
-    return false;
+    bool missed = v->missed;
+    v->missed = false;
+    if (!missed) {
+        (void)pk_bridge_sleep(v->bridge, -1, until_ms);
+    }
+    return missed;
 }
 
 static inline void board_shut(void *own)

@@ -360,6 +360,30 @@ TEST(bridge__tells_of_a_hold_that_was_ended)
     depart(g, 1);
 }
 
+/* Who could not listen for a while asks, with what it holds too. */
+TEST(bridge__looks_after_holds_when_something_was_missed)
+{
+    struct guest g[2];
+    arrive_all(g, 2);
+    CHECK(reply_of(&g[0], acquire(&g[0], "a", 0)) == PK_OK);
+    CHECK(reply_of(&g[1], acquire(&g[1], "b", 0)) == PK_OK);
+    expect_quiet(&g[0]);
+    CHECK_U64(g[0].visit.renewals, 0);
+    g[0].visit.missed = true;
+    g[0].visit.broken = 1;
+    const struct pk_effect *e = news(&g[0]);
+    CHECK(e->kind == PK_EV_ENDED && e->end == PK_END_BROKEN && e->request == 1);
+    CHECK_U64(g[0].visit.renewals, 1);
+    g[0].visit.missed = true; /* and now it holds nothing */
+    expect_quiet(&g[0]);
+    CHECK_U64(g[0].visit.renewals, 1);
+    board.ended = g[1].lease;
+    g[1].visit.missed = true;
+    e = news(&g[1]);
+    CHECK(e->kind == PK_EV_LEASE_ENDED && e->lease == g[1].lease);
+    depart(g, 2);
+}
+
 /* The store was quicker than its own answer. */
 TEST(bridge__tells_of_an_end_that_came_before_the_grant)
 {
