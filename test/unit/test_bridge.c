@@ -102,8 +102,9 @@ static struct pk_command cancel(struct guest *g, uint64_t target)
 static const struct pk_effect *news(struct guest *g)
 {
     uint64_t since;
+    uint64_t limit = pk_clock_ms() + 10000;
     pk_effects_reset(&g->events);
-    for (int i = 0; i < 1000 && g->events.count == 0; i++) {
+    while (g->events.count == 0 && pk_clock_ms() < limit) {
         CHECK(pk_bridge_news(g->store, &g->events, &since));
         if (g->events.count == 0) {
             pk_bridge_wait(g->store, soon(), true);

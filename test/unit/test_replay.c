@@ -286,6 +286,7 @@ TEST(replay__a_part_of_it)
     uint32_t line;
     const struct pk_replay_part second = {.from_us = 3500000, .to_us = 4500000};
     const struct pk_replay_part before = {.from_us = 1, .to_us = 500000};
+    const struct pk_replay_part edges = {.from_us = 3000000, .to_us = 4000000};
     CHECK(read(BEGIN "1000 opened 1 ann\n1000 opened 2 bob\n1000 opened 3 eve\n"
                      "1000 granted x 1 1 1 x 0\n2000 ended x 1 1 1 released\n"
                      "3000 granted x 2 1 2 x 0\n4000 queued x 3 1 1\n"
@@ -299,6 +300,9 @@ TEST(replay__a_part_of_it)
     pk_replay_lock_json(replay, x, second, 10, &out);
     CHECK_U64(times("\"at_us\""), 1);
     CHECK(strstr(out.data, "\"who\":\"eve\"") != NULL);
+    pk_prose_free(&out);
+    pk_replay_lock_json(replay, x, edges, 10, &out);
+    CHECK_U64(times("\"at_us\""), 2);
     pk_prose_free(&out);
     pk_replay_lock_json(replay, x, before, 10, &out);
     CHECK_U64(times("\"at_us\""), 0);
