@@ -408,6 +408,24 @@ def late_copy__of_a_claim_that_was_left_does_not_come_back(t):
 
 
 @test
+def late_copy__of_a_claim_that_was_broken_does_not_come_back(t):
+    with Etcd(t.dir) as e:
+        between = Between(e.members[0].port, "picket/db/", Between.keep)
+        between.start()
+        c = Client(t, f"etcd://127.0.0.1:{between.port}")
+        other = c.acquire("other")  # so that the lease lives on
+        c.acquire("db")
+        ok(t.picket("break", "db", "--on", e.url, "--reason", "it hangs"))
+        equal(e.claims("db"), [])
+        before = e.applied()
+        between.deliver()
+        wait_until(lambda: e.applied() > before, what="the late copy")
+        equal(e.claims("db"), [])
+        c.release(other)
+        c.close()
+
+
+@test
 def late_copy__of_a_release_spares_the_next_claim(t):
     """A key is used again, so that etcd's history has few of them."""
     with Etcd(t.dir) as e:
