@@ -243,6 +243,9 @@ enum picket_status pk_client_call(struct picket *p, struct pk_command *c,
         nanosleep(&(struct timespec){.tv_sec = (time_t)(pause / 1000),
                                      .tv_nsec = (long)(pause % 1000) * 1000000},
                   NULL);
+        if (pk_clock_ms() >= until_ms) {
+            return s; /* overslept: what went wrong says more than that time is over */
+        }
     }
 }
 
