@@ -26,7 +26,9 @@ const struct pk_option pk_grant_options[] = {
     {PK_OPTION_FIXED, 'n', "nonblock", NULL, "don't wait: fail at once if it is held",
      AT(wait_ms), 0, 0},
     {PK_OPTION_WAIT, 'w', "wait", "TIME",
-     "wait at most so long: 500ms, 2m, or seconds\nwithout a unit (default: for ever)",
+     "wait at most so long: 500ms, 2m, or seconds\nwithout a unit (default: for ever); "
+     "who loses "
+     "its\nplace with its lease meanwhile queues again",
      AT(wait_ms), 0, PK_WAIT_MAX_MS},
     {PK_OPTION_NUMBER, 'E', "conflict-exit-code", "N",
      "exit with N when busy or not granted in time\n(default: 124)", AT(conflict_code), 1,
