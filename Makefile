@@ -11,7 +11,7 @@ SECONDS ?= 120
 
 .PHONY: help run build test lint format coverage bench-core bench-peers bench-gate \
 	bench-drivers conform contend chaos demo-redis-failover fuzz model mutants sim \
-	sim-matrix sim-mutants install setup clean
+	sim-matrix install setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -78,16 +78,13 @@ model: build ## compare machine and model over COMMANDS random commands (1000000
 	@ninja -C build test/differential
 	@build/test/differential --commands $(COMMANDS)
 
-mutants: build ## plant mistakes in a copy of the core and see each one caught
-	@test/model/mutants.sh
+mutants: build ## plant every mistake of test/mutants; TEXT=part-of-a-name for some
+	@tools/setup.sh test
+	@test/mutants/mutants.py build $(TEXT)
 
 sim: build ## simulate SEEDS (20000) clusters with faults in virtual time
 	@ninja -C build test/sim
 	@build/test/sim --seeds 1-$(SEEDS)
-
-sim-mutants: build ## plant mistakes in copies of the server and see each one caught
-	@ninja -C build test/sim
-	@test/sim/mutants.sh --all build
 
 sim-matrix: build ## what breaks in SEEDS (20000) simulated worlds of each setting
 	@ninja -C build test/matrix

@@ -1,0 +1,416 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Plants mistakes and checks that a test sees each of them.
+
+    test/mutants/mutants.py [--sample N] [--jobs N] [--list] BUILD [TEXT...]
+
+BUILD is a configured build folder. A mutant is one small mistake in one copy of a source
+file; the lists are the *.txt files beside this program, one per folder of src/. With
+TEXT, only the mutants whose `folder/name` contains one of the texts are planted.
+`--sample N` plants N of them, spread over the folders; the same commit always gets the
+same sample. Output is TAP, with a table by folder at the end.
+
+For each mutant the runner compiles the changed copy with the file's own command of the
+build, links it into each program that the named test uses, and runs that test. The
+mutant is caught if the test fails. Each test also runs once on the unchanged program and
+must pass there, because a test that always fails proves nothing.
+
+The format of a list:
+
+    mutant  short_name_of_the_mistake
+    test    test_client lease__         a test of meson's list, and its arguments
+    test    conform_local =fork__       optional: tried if the first one sees nothing
+    slow                                optional: never part of a sample
+    file    src/client/client.c
+    -    the text to replace, which must be in the file exactly once;
+    -    a text of several lines has its inner indentation
+    +    the new text; none: the text is deleted
+    file    ...                         optional: a second file of the same mistake
+
+A mutant whose text is no longer in the source fails, so that the lists can't rot.
+"""
+import argparse
+import collections
+import concurrent.futures
+import glob
+import hashlib
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+LIMIT_S = 600  # a mutant may make its test hang; that counts as seen
+# The harnesses divide their own limits by this: a wait that a mistake makes endless should
+# not take the minutes that a busy machine is allowed.
+HASTE = "6"
+# Programs whose arguments in meson's list are replaced by the mutant's, not added to.
+OWN_ARGUMENTS = {"sim", "differential", "interleave", "matrix"}
+
+
+class Broken(Exception):
+    """The mutant can't be planted; the text says why."""
+
+
+class Mutant:
+    def __init__(self, folder, name):
+        self.folder = folder
+        self.name = name
+        self.tests = []   # lists of words
+        self.files = []   # [path, old, new]
+        self.slow = False
+
+    @property
+    def title(self):
+        return f"{self.folder}/{self.name}"
+
+
+def parse(path):
+    """The mutants of one list."""
+    folder = os.path.splitext(os.path.basename(path))[0]
+    found = []
+    with open(path, encoding="utf-8") as f:
+        for number, line in enumerate(f, 1):
+            line = line.rstrip("\n")
+            word, _, rest = line.partition(" ")
+            rest = rest.strip()
+            if line.startswith("-"):
+                found[-1].files[-1][1].append(line[1:])
+            elif line.startswith("+"):
+                found[-1].files[-1][2].append(line[1:])
+            elif word == "mutant":
+                found.append(Mutant(folder, rest))
+            elif word == "test":
+                found[-1].tests.append(shlex.split(rest))
+            elif word == "slow":
+                found[-1].slow = True
+            elif word == "file":
+                found[-1].files.append([rest, [], []])
+            elif line.strip() and not line.startswith("#"):
+                sys.exit(f"{path}:{number}: not understood: {line}")
+    for m in found:
+        if not m.tests or not m.files or not all(old for _, old, _ in m.files):
+            sys.exit(f"{path}: {m.name} needs a test, a file and a text to replace")
+    return found
+
+
+def replaced(path, old, new):
+    """The text of a source file with the mistake in it."""
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        text = f.read()
+    old, new = "\n".join(old).strip(), "\n".join(new).strip()
+    if text.count(old) != 1:
+        raise Broken(f"its text is {text.count(old)} times in {path}, not once: {old!r}")
+    return text.replace(old, new)
+
+
+class Build:
+    """What meson and ninja know: commands, tests, programs."""
+
+    def __init__(self, folder):
+        self.folder = os.path.abspath(folder)
+        self.tests = {t["name"]: t for t in self._introspect("--tests")}
+        self.programs = {}   # absolute path of an executable -> ninja's target
+        for target in self._introspect("--targets"):
+            if target["type"] == "executable":
+                path = target["filename"][0]
+                self.programs[path] = os.path.relpath(path, self.folder)
+        with open(self.path("compile_commands.json"), encoding="utf-8") as f:
+            self.compiles = json.load(f)
+        self._lock = threading.Lock()
+        self._commands = {}
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def _introspect(self, what):
+        done = subprocess.run(["meson", "introspect", what, self.folder], check=True,
+                              stdout=subprocess.PIPE)
+        return json.loads(done.stdout)
+
+    def command(self, target):
+        """The words of the command that makes a target."""
+        with self._lock:
+            if target not in self._commands:
+                done = subprocess.run(["ninja", "-C", self.folder, "-t", "commands",
+                                       target], check=True, text=True,
+                                      stdout=subprocess.PIPE)
+                last = [l for l in done.stdout.splitlines() if not l.startswith("ninja:")]
+                self._commands[target] = shlex.split(last[-1])
+            return self._commands[target]
+
+    def compile_of(self, path):
+        """The first compile command of a source: its words, and the object it makes."""
+        wanted = os.path.join(ROOT, path)
+        for entry in self.compiles:
+            if os.path.normpath(os.path.join(entry["directory"], entry["file"])) == wanted:
+                return shlex.split(entry["command"]), entry["output"]
+        raise Broken(f"{path} is not compiled in {self.folder}")
+
+    def generated_from(self, path):
+        """The C file that is made from an SQL or Lua text."""
+        name = os.path.relpath(os.path.join(ROOT, path), self.folder)
+        for target in glob.glob(self.path("*.c")):
+            target = os.path.basename(target)
+            if name in self.command(target):
+                return target, name
+        raise Broken(f"{path} is neither compiled nor part of a C file")
+
+    def invocation(self, words):
+        """Arguments and environment of a test; `words` is its name and arguments."""
+        test = self.tests.get(words[0])
+        if test is None:
+            raise Broken(f"there is no test {words[0]}")
+        args = list(test["cmd"])
+        if words[0] in OWN_ARGUMENTS:
+            args = args[:1]
+        return args + words[1:], dict(test["env"])
+
+    def uses(self, words):
+        """The programs that a test runs."""
+        args, env = self.invocation(words)
+        return [p for p in self.programs if p in args or p in env.values()]
+
+    def prepare(self, mutants):
+        targets = {self.programs[p] for m in mutants for t in m.tests
+                   for p in self.uses(t)}
+        subprocess.run(["ninja", "-C", self.folder, *sorted(targets)], check=True,
+                       stdout=subprocess.DEVNULL)
+
+
+def compile_mutant(build, mutant, work):
+    """Compiles the changed files. Returns the new objects and those that they replace."""
+    made, instead = [], []
+    for i, (path, old, new) in enumerate(mutant.files):
+        source = os.path.join(work, f"{i}-{os.path.basename(path)}")
+        with open(source, "w", encoding="utf-8") as f:
+            f.write(replaced(path, old, new))
+        compiled = path
+        if not path.endswith(".c"):
+            target, name = build.generated_from(path)
+            output = os.path.join(work, f"{i}-{target}")
+            words = [source if w == name else output if w == target else w
+                     for w in build.command(target)]
+            run_tool(build, words)
+            source, compiled = output, os.path.relpath(build.path(target), ROOT)
+        words, replaces = build.compile_of(compiled)
+        made.append(os.path.join(work, f"{i}.o"))
+        instead.append(replaces)
+        original = words[words.index("-c") + 1]
+        words = without_dependency_file([w for w in words if w != "-Werror"])
+        words[words.index("-c") + 1] = source
+        words[words.index("-o") + 1] = made[-1]
+        # Includes that are relative to the file's own folder.
+        folder = os.path.dirname(os.path.join(build.folder, original))
+        run_tool(build, words + ["-w", f"-I{folder}"])
+    return made, instead
+
+
+def without_dependency_file(words):
+    kept, skip = [], False
+    for w in words:
+        if skip:
+            skip = False
+        elif w in ("-MF", "-MQ"):
+            skip = True
+        elif w != "-MD":
+            kept.append(w)
+    return kept
+
+
+def run_tool(build, words):
+    done = subprocess.run(words, cwd=build.folder, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        said = [l for l in done.stdout.splitlines() if "error" in l] or ["?"]
+        raise Broken(f"does not build: {said[0]}")
+
+
+def link_mutant(build, program, objects, instead, work):
+    """Links `program` with the objects before all libraries, whose own copies of them are
+    then not taken."""
+    output = os.path.join(work, os.path.basename(program))
+    words = [w for w in build.command(build.programs[program]) if w not in instead]
+    at = words.index("-o")
+    words[at + 1] = output
+    run_tool(build, words[:at + 2] + objects + words[at + 2:])
+    return output
+
+
+def run_test(build, words, work, programs):
+    """Runs a test with `programs` (path -> path) in place of the build's. Returns None if
+    it passes, else what it said first."""
+    args, env = build.invocation(words)
+    args = [programs.get(a, a) for a in args]
+    env = {k: programs.get(v, v) for k, v in env.items()}
+    scratch = os.path.join(work, "tmp")
+    os.makedirs(scratch, exist_ok=True)
+    os.chmod(scratch, 0o1777)
+    os.chmod(work, 0o755)
+    env = os.environ | env | {"TMPDIR": scratch, "PICKET_TEST_HASTE": HASTE}
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        process = subprocess.Popen(args, cwd=build.folder, env=env, stdout=log,
+                                   stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                   start_new_session=True)
+        try:
+            code = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+            process.terminate()  # the harnesses clean up, then end
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                pass
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        log.seek(0)
+        lines = log.read().splitlines()
+    if code == 0:
+        return None
+    if code is None:
+        return f"{words[0]} hung"
+    failed = [l.split(" - ", 1)[-1] for l in lines if l.startswith("not ok")]
+    how = failed[0] if failed else f"ended with {code}" if code > 0 else \
+        signal.Signals(-code).name
+    return f"{words[0]}: {how}"
+
+
+def plant(build, mutant):
+    """Returns whether the mutant was caught, and how."""
+    work = tempfile.mkdtemp(prefix="picket-mutant-")
+    try:
+        objects, instead = compile_mutant(build, mutant, work)
+        linked = {}
+        for words in mutant.tests:
+            for program in build.uses(words):
+                if program not in linked:
+                    linked[program] = link_mutant(build, program, objects, instead, work)
+            how = run_test(build, words, work, linked)
+            if how is not None:
+                return True, how
+        return False, "NOT SEEN by " + ", ".join(" ".join(t) for t in mutant.tests)
+    except Broken as e:
+        return False, str(e)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def brief(words):
+    """Long random runs pass unchanged in `make test`; here a short one will do."""
+    short = {"sim": ("--seeds", "1-100"), "differential": ("--commands", "200000")}
+    words = list(words)
+    if words[0] in short:
+        option, value = short[words[0]]
+        words[words.index(option) + 1] = value
+    return words
+
+
+def control(build, words):
+    """The unchanged program must pass."""
+    work = tempfile.mkdtemp(prefix="picket-mutant-")
+    try:
+        how = run_test(build, brief(words), work, {})
+        return how is None, "passes" if how is None else f"fails unchanged: {how}"
+    except Broken as e:
+        return False, str(e)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def sample(mutants, n):
+    """`n` of the quick ones, the same for the same commit: round the folders in turn."""
+    head = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    seed = int(hashlib.sha256(head.stdout.encode()).hexdigest(), 16)
+    by_folder = collections.defaultdict(list)
+    for m in mutants:
+        if not m.slow:
+            by_folder[m.folder].append(m)
+    dice = random.Random(seed)
+    for rest in by_folder.values():
+        dice.shuffle(rest)
+    chosen = []
+    while len(chosen) < n and any(by_folder.values()):
+        for rest in by_folder.values():
+            if rest and len(chosen) < n:
+                chosen.append(rest.pop())
+    return chosen
+
+
+def table(mutants, caught):
+    """Rows of folder, planted, caught."""
+    planted = collections.Counter(m.folder for m in mutants)
+    seen = collections.Counter(m.folder for m in mutants if m.title in caught)
+    rows = [("folder", "planted", "caught")]
+    rows += [(f, str(planted[f]), str(seen[f])) for f in sorted(planted)]
+    rows.append(("all", str(len(mutants)), str(len(caught))))
+    return [f"{a:<12}{b:>8}{c:>8}" for a, b, c in rows]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="plant mistakes; see each one caught")
+    parser.add_argument("build")
+    parser.add_argument("text", nargs="*", help="part of a mutant's folder/name")
+    parser.add_argument("--sample", type=int, help="plant only so many")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--list", action="store_true", help="print the names and end")
+    return parser.parse_args()
+
+
+def main():
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.stdout.reconfigure(line_buffering=True)
+    args = arguments()
+    mutants = [m for path in sorted(glob.glob(os.path.join(HERE, "*.txt")))
+               for m in parse(path)]
+    doubled = [t for t, n in collections.Counter(m.title for m in mutants).items() if n > 1]
+    if doubled:
+        sys.exit(f"two mutants have one name: {', '.join(doubled)}")
+    if args.text:
+        mutants = [m for m in mutants if any(t in m.title for t in args.text)]
+    if args.sample:
+        mutants = sample(mutants, args.sample)
+    if args.list:
+        print("\n".join(m.title for m in mutants))
+        return 0
+    if not mutants:
+        sys.exit("no mutant has such a name")
+    build = Build(args.build)
+    try:
+        build.prepare(mutants)
+    except Broken as e:
+        sys.exit(str(e))
+    controls = sorted({tuple(t) for m in mutants for t in m.tests})
+    print(f"1..{len(mutants) + len(controls)}")
+    began, number, caught, failed = time.monotonic(), 0, set(), 0
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        runs = {pool.submit(control, build, t): f"unchanged {' '.join(t)}"
+                for t in controls}
+        runs |= {pool.submit(plant, build, m): m for m in mutants}
+        for run in concurrent.futures.as_completed(runs):
+            what, (ok, how) = runs[run], run.result()
+            number += 1
+            failed += not ok
+            title = what if isinstance(what, str) else what.title
+            if ok and not isinstance(what, str):
+                caught.add(what.title)
+            print(f"{'ok' if ok else 'not ok'} {number} - {title}: {how}")
+            print(f"# {number} of {len(runs)}, {time.monotonic() - began:.0f} s")
+    for row in table(mutants, caught):
+        print(f"# {row}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
