@@ -19,6 +19,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,9 +43,9 @@ enum {
     OTHER_PLACES = 1300,
     LAST_PORT = 65535,
     TRIES_MAX = 100,
-    STARTS_MAX = 3, /* somebody may take a port between our look and its use */
-    SERVING_MS = 20000,
-    ENDING_MS = 6000, /* more than a node's own patience while it drains */
+    STARTS_MAX = 3,      /* somebody may take a port between our look and its use */
+    SERVING_MS = 120000, /* on a machine that has other things to do */
+    ENDING_MS = 6000,    /* more than a node's own patience while it drains */
     NAP_MS = 20,
 };
 
@@ -432,18 +433,29 @@ static pid_t stranger_of(const struct dev *d, const struct node *n)
     return pid > 1 ? (pid_t)pid : 0;
 }
 
+/* Ends process `pid` and waits until it has ended: a node gives up the lock of its
+ * directory a moment before. It is not our child, so its descriptor tells. */
+static void end_process(pid_t pid)
+{
+    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (process < 0) {
+        return; /* it has ended */
+    }
+    struct pollfd p = {.fd = process, .events = POLLIN};
+    (void)kill(pid, SIGTERM);
+    if (poll(&p, 1, ENDING_MS) == 0) {
+        (void)kill(pid, SIGKILL);
+        (void)poll(&p, 1, -1);
+    }
+    pk_fd_close(&process);
+}
+
 static void stop_strangers(const struct dev *d)
 {
-    uint64_t began = pk_clock_ms();
     for (size_t i = 0; i < d->count; i++) {
-        bool told = false;
         pid_t pid;
         while ((pid = stranger_of(d, &d->nodes[i])) != 0) {
-            bool late = pk_clock_ms() - began > ENDING_MS;
-            if (!told || late) {
-                (void)kill(pid, late ? SIGKILL : SIGTERM);
-                told = true;
-            }
+            end_process(pid);
             nap();
         }
     }

@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 from cluster import Cluster, Connection, ServerError, fields, free_ports
@@ -528,6 +530,36 @@ def dev__is_a_cluster_until_it_is_ended(t):
     equal(p.wait(20), 0)
     check(not any(alive(pid) for pid in pids), "nodes are left")
     check(not os.path.exists(told["dir"]), "its directory is left")
+
+
+# A node that gives up the lock of its directory when it is told to end, and goes on.
+LINGERS = """
+import fcntl, os, signal, sys
+lock = open(sys.argv[1], "r+")
+fcntl.flock(lock, fcntl.LOCK_EX)
+lock.truncate()
+lock.write(f"{os.getpid()}\\n")
+lock.flush()
+signal.signal(signal.SIGTERM, lambda *_: fcntl.flock(lock, fcntl.LOCK_UN))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+@test
+def dev__waits_for_the_end_of_a_node_that_was_started_by_hand(t):
+    p, told = dev(t)
+    n2 = next(n for n in told["nodes"] if n["node"] == "n2")
+    os.kill(n2["pid"], signal.SIGKILL)
+    contains(p.stderr.readline(), "n2 has ended (signal 9)")
+    lingers = subprocess.Popen([sys.executable, "-c", LINGERS,
+                                os.path.join(told["dir"], "n2", "lock")],
+                               stdout=subprocess.PIPE, text=True)
+    equal(lingers.stdout.readline(), "ready\n")
+    p.terminate()
+    equal(p.wait(), 0)
+    check(not alive(lingers.pid), "the node is left")
 
 
 @test

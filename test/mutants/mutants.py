@@ -49,8 +49,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LIMIT_S = 600  # a mutant may make its test hang; that counts as seen
-# The harnesses divide their own limits by this: a wait that a mistake makes endless should
-# not take the minutes that a busy machine is allowed.
+# The harnesses divide their own limits by this: a wait that a mistake makes endless
+# should not take the minutes that a busy machine is allowed.
 HASTE = "6"
 # Programs whose arguments in meson's list are replaced by the mutant's, not added to.
 OWN_ARGUMENTS = {"sim", "differential", "interleave", "matrix"}
@@ -151,7 +151,8 @@ class Build:
         """The first compile command of a source: its words, and the object it makes."""
         wanted = os.path.join(ROOT, path)
         for entry in self.compiles:
-            if os.path.normpath(os.path.join(entry["directory"], entry["file"])) == wanted:
+            source = os.path.join(entry["directory"], entry["file"])
+            if os.path.normpath(source) == wanted:
                 return shlex.split(entry["command"]), entry["output"]
         raise Broken(f"{path} is not compiled in {self.folder}")
 
@@ -374,7 +375,8 @@ def main():
     args = arguments()
     mutants = [m for path in sorted(glob.glob(os.path.join(HERE, "*.txt")))
                for m in parse(path)]
-    doubled = [t for t, n in collections.Counter(m.title for m in mutants).items() if n > 1]
+    names = collections.Counter(m.title for m in mutants)
+    doubled = [title for title, n in names.items() if n > 1]
     if doubled:
         sys.exit(f"two mutants have one name: {', '.join(doubled)}")
     if args.text:
