@@ -3,7 +3,12 @@
 
 #include <inttypes.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 static struct tap_test *first;
 static struct tap_test **last = &first;
@@ -77,9 +82,73 @@ void tap_skip(const char *why)
     longjmp(after_failure, 1);
 }
 
+/* ---- tests that hang ---- */
+
+enum { LIMIT_S = 600 }; /* for one test: only a hang reaches it */
+
+static const char *running; /* the test's name */
+
+/* PICKET_TEST_HASTE divides the limit, for callers that expect a hang. */
+static unsigned limit_s(void)
+{
+    const char *haste = getenv("PICKET_TEST_HASTE");
+    long divisor = haste != NULL ? strtol(haste, NULL, 10) : 1;
+    return divisor > 1 && divisor < LIMIT_S ? LIMIT_S / (unsigned)divisor : LIMIT_S;
+}
+
+static void write_str(const char *s)
+{
+    ssize_t n = write(STDOUT_FILENO, s, strlen(s));
+    (void)n;
+}
+
+/* Says which test hangs, shows the stacks of all its threads, and ends the program. */
+static void on_alarm(int signal_number)
+{
+    char pid[24] = "";
+    (void)signal_number;
+    write_str("# took too long: ");
+    write_str(running);
+    write_str("\n");
+    char *digit = pid + sizeof pid - 1;
+    for (pid_t rest = getpid(); rest != 0; rest /= 10) {
+        *--digit = (char)('0' + rest % 10);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        (void)execlp("eu-stack", "eu-stack", "-p", digit, (char *)NULL);
+        _exit(127);
+    }
+    if (child > 0) {
+        (void)waitpid(child, NULL, 0);
+    }
+    write_str("not ok - ");
+    write_str(running);
+    write_str(" hung\n");
+    _exit(1);
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Tells `make flake-hunt` which tests come near their limit. */
+static void tell_if_slow(const struct tap_test *test, double began)
+{
+    double took = seconds_now() - began;
+    if (took > limit_s() / 10.0) {
+        printf("# slow: %.1f s of %u s: %s\n", took, limit_s(), test->name);
+    }
+}
+
 static bool passes(const struct tap_test *test)
 {
     skipped = NULL;
+    running = test->name;
+    (void)alarm(limit_s());
     if (setjmp(after_failure) != 0) {
         return skipped != NULL;
     }
@@ -105,11 +174,15 @@ int main(int argc, char **argv)
     }
     /* A crash must not take the lines before it along. */
     setvbuf(stdout, NULL, _IOLBF, 0);
+    (void)signal(SIGALRM, on_alarm);
     for (struct tap_test *t = first; t != NULL; t = t->next) {
         if (list) {
             printf("%s\n", t->name);
         } else if (chosen(t->name, filter)) {
+            double began = seconds_now();
             bool ok = passes(t);
+            (void)alarm(0);
+            tell_if_slow(t, began);
             count++;
             failed += !ok;
             printf("%s %d - %s%s%s\n", ok ? "ok" : "not ok", count, t->name,

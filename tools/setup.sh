@@ -18,7 +18,8 @@ clang='clang libclang-rt-14-dev'
 case ${1:-} in
 build) wanted=$build ;;
 test)
-    wanted="$build $clang python3 shellcheck redis-server redis-tools python3-redis
+    wanted="$build $clang clang-format clang-tidy elfutils python3 shellcheck
+        redis-server redis-tools python3-redis
         iproute2 iptables nodejs npm strace sqlite3 postgresql pgbouncer mariadb-server
         nginx-light etcd-server etcd-client zookeeper default-jre-headless python3-kazoo
         libcurator-recipes-java default-jdk-headless chromium"

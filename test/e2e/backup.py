@@ -49,7 +49,7 @@ def ended(c):
         return True
 
 
-@test(timeout=60)
+@test
 def restore__ends_all_leases_and_raises_all_tokens(t):
     with Cluster(t.program, t.path("c"), 3) as cluster:
         url, leader = cluster.url, cluster.leader()
@@ -205,12 +205,12 @@ class Disk:
         subprocess.run(["umount", "-l", self.path], check=False)
 
 
-@test(timeout=60)
+@test
 def full_disk__refuses_and_recovers(t):
     with Disk(t.path("disk"), 48) as disk, \
             Cluster(t.program, t.path("disk/c"), 1) as cluster:
         n1 = cluster.nodes[0]
-        with n1.connect(timeout=20) as c:
+        with n1.connect() as c:
             lease, token = hold(c, "db")
             disk.fill()
             # The log has some room set aside; use it up.

@@ -247,7 +247,7 @@ def counter(node, lock):
         return 0
 
 
-@test(timeout=int(SECONDS) + 120)
+@test(timeout=int(SECONDS) + 600)
 def chaos__keeps_the_promises_while_nodes_are_killed_and_frozen(t):
     seed = int(os.environ.get("PICKET_CHAOS_SEED", time.time_ns() % 1000000))
     record, clients, nemesis, healed, final, left = storm(t, SECONDS, seed)

@@ -23,7 +23,7 @@ import socket
 import subprocess
 import time
 
-READY_S = 20
+READY_S = 120  # only a hang takes so long
 # Below the ports that the kernel gives to outgoing connections, so that a node which is
 # down for a moment finds its port free when it comes back.
 PORTS = range(18000, 32000)
@@ -91,7 +91,7 @@ def fields(reply):
 class Connection:
     """One connection. Replies come as Python values; pushes gather in .pushes."""
 
-    def __init__(self, port, host="127.0.0.1", timeout=5):
+    def __init__(self, port, host="127.0.0.1", timeout=READY_S):
         self.socket = socket.create_connection((host, port), timeout)
         self.file = self.socket.makefile("rb")
         self.pushes = []
@@ -233,7 +233,7 @@ class Node:
         self.kill()
         self.start()
 
-    def connect(self, timeout=5):
+    def connect(self, timeout=READY_S):
         """A connection in RESP3 to this very node, which sends us on to no other."""
         c = Connection(self.port, self.host.address, timeout)
         try:
@@ -244,7 +244,7 @@ class Node:
             raise
         return c
 
-    def ask(self, *words, timeout=5):
+    def ask(self, *words, timeout=READY_S):
         """One request on a connection of its own."""
         with self.connect(timeout) as c:
             return c.ask(*words)

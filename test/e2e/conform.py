@@ -24,12 +24,15 @@ import tempfile
 import threading
 import time
 
+import diagnose
 from stores import STORES, Absent
 
 # What a case may ask for, and what the runner does if it forgot to ask for that.
 ACTIONS = {"stop": "cont", "cont": None, "kill": "restart", "restart": None}
 AT_ONCE = 4
-CASE_S = 120  # for one case; a hang is a failure of that case alone
+SLOW = 0.1  # a case that takes more than this part of its limit says so
+# For one case: only a hang reaches it, and fails that case alone (tap.py has HASTE).
+CASE_S = 600 / float(os.environ.get("PICKET_TEST_HASTE", "1"))
 POINT = re.compile(r"^(ok|not ok) 1 - (.*)$", re.MULTILINE)
 
 
@@ -77,8 +80,10 @@ class Case:
             try:
                 said = process.communicate(timeout=CASE_S)[0]
             except subprocess.TimeoutExpired:
+                doing = diagnose.processes(stacks=True)
                 process.kill()
-                said = process.communicate()[0] + f"it took more than {CASE_S} s\n"
+                said = "\n".join([process.communicate()[0],
+                                  f"it took more than {CASE_S:.0f} s", *doing])
         self.seconds = time.monotonic() - began
         point = POINT.search(said)
         self.ok = process.returncode == 0 and point is not None and point[1] == "ok"
@@ -87,6 +92,8 @@ class Case:
                      if not re.match(r"(ok|not ok) 1 - |1\.\.1$", line)]
 
     def tell(self, number):
+        if self.seconds > SLOW * CASE_S:
+            print(f"# slow: {self.seconds:.1f} s of {CASE_S:.0f} s: {self.name}")
         for line in self.said:
             print(f"# {line}")
         print(f"{'ok' if self.ok else 'not ok'} {number} - {self.title}", flush=True)
@@ -127,6 +134,7 @@ def opened(program, name):
     with tempfile.TemporaryDirectory(prefix="picket-test-",
                                      ignore_cleanup_errors=True) as folder:
         with STORES[name](folder) as store:
+            store.home = folder
             yield store
 
 
@@ -148,6 +156,9 @@ def main():
             failed += not case.ok
             case.tell(count)
         print(f"1..{count}")
+        if failed:
+            for line in diagnose.logs(store.home):
+                print(f"# {line}")
         for words in store.dead():
             print(words, file=sys.stderr)
             failed += 1

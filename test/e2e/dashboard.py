@@ -12,7 +12,7 @@ import socket
 import threading
 import urllib.parse
 
-from cluster import Cluster, ServerError, free_ports
+from cluster import READY_S, Cluster, ServerError, free_ports
 from tap import Failed, check, contains, equal, main, test, wait_until
 
 LONG_MS = 600000
@@ -31,7 +31,7 @@ def three(t):
 
 def get(node, path, method="GET", headers=None):
     """Status, headers (by small names) and body."""
-    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=5)
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
     try:
         c.request(method, path, headers=headers or {})
         answer = c.getresponse()
@@ -45,7 +45,7 @@ class Viewer:
     """A page that is open, as far as the server can tell: it puts events together."""
 
     def __init__(self, node, **query):
-        self.c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=10)
+        self.c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
         self.c.request("GET", "/events?" + urllib.parse.urlencode(query))
         self.answer = self.c.getresponse()
         self.raw, self.kind, self.id = "", None, 0
@@ -186,7 +186,7 @@ def host__may_be_what_other_nodes_know_it_by(t):
             "--cluster", f"n1=node-1.example:{raft}", "--advertise", "picket.example")
 
     def status(host):
-        c = http.client.HTTPConnection("127.0.0.1", web, timeout=5)
+        c = http.client.HTTPConnection("127.0.0.1", web, timeout=READY_S)
         with contextlib.closing(c), contextlib.suppress(ConnectionError):
             c.request("GET", "/healthz", headers={"Host": host})
             return c.getresponse().status
@@ -315,9 +315,9 @@ def expiring__comes_and_goes_with_time_alone(t):
             v.until(lambda v: len(v.told["losses"]) == 1)
 
 
-@test(timeout=60)
+@test
 def ten_thousand_locks__are_two_hundred_rows(t):
-    with one(t) as cluster, cluster.nodes[0].connect(timeout=30) as c:
+    with one(t) as cluster, cluster.nodes[0].connect() as c:
         lease = open_lease(c, "user=many\nhost=h")
         names = [f"job/{i:05d}" for i in range(10000)]
         acquire_many(c, lease, names)
@@ -418,7 +418,7 @@ def one_lock__shows_its_queue_and_its_past(t):
 
 # ---- a cluster ----
 
-@test(timeout=60)
+@test
 def follower__shows_the_same_and_how_old_it_is(t):
     with three(t) as cluster:
         leader, follower = cluster.leader(), cluster.followers()[0]
@@ -451,7 +451,7 @@ def follower__shows_the_same_and_how_old_it_is(t):
             w.until(lambda w: silence(w) == "away")
 
 
-@test(timeout=60)
+@test
 def leaderless__time_stands_still_and_nobody_pretends(t):
     with three(t) as cluster:
         leader, (one_left, other) = cluster.leader(), cluster.followers()
@@ -504,7 +504,7 @@ def viewers__are_bounded_and_make_room_when_they_go(t):
         wait_until(there_is_room)
 
 
-@test(timeout=60)
+@test
 def viewer_that_does_not_read__is_dropped_and_costs_little(t):
     with one(t) as cluster, cluster.nodes[0].connect() as c:
         n1 = cluster.nodes[0]

@@ -173,7 +173,7 @@ def ttl__must_be_one(t):
 
 # ---- clusters ----
 
-@test(timeout=60)
+@test
 def one_node__is_worth_a_note(t):
     with Cluster(t.program, t.path("c"), 1) as c:
         r = report(t, c.url)
@@ -182,7 +182,7 @@ def one_node__is_worth_a_note(t):
         equal(r["declared"]["driver"], "picket")
 
 
-@test(timeout=60)
+@test
 def three_nodes__are_counted(t):
     with Cluster(t.program, t.path("c"), 3) as c:
         r = report(t, c.url, "--require", "correctness")
@@ -275,7 +275,7 @@ def unsafe_about(r, *words):
                for f in r["findings"])
 
 
-@test(timeout=60)
+@test
 def redis__is_looked_at(t):
     if not built_in(t, "redis"):
         skip("this program has no redis driver")

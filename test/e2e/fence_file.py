@@ -32,7 +32,7 @@ def holders(t, tokens, start):
     return [token for token, code in codes.items() if code == 0]
 
 
-@test(timeout=60)
+@test
 def file__late_writers_never_win(t):
     tried, accepted = 0, []
     for base in range(0, 200, 20):
@@ -80,7 +80,7 @@ KILLED_AT = ("openat", "linkat", "ftruncate", "fchown", "fchmod", "flock", "writ
              "pwrite64", "fsync", "fdatasync", "renameat", "unlinkat", "close")
 
 
-@test(timeout=120)
+@test
 def put__survives_kill_at_every_system_call(t):
     """The old file or the new one, never a mixture; the fence never lower than what was
     accepted; and the next writer gets through."""
@@ -123,7 +123,7 @@ def put__survives_kill_at_every_system_call(t):
     print(f"# killed at {kills} points")
 
 
-@test(timeout=60)
+@test
 def file__writers_killed_at_random_leave_whole_files(t):
     ok(t.picket("fence", "put", *WHERE, "--token", "1", "1\n"))
     died = 0

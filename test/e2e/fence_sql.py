@@ -37,7 +37,7 @@ def write(token, n):
 
 # ---- the rule ----
 
-@test(timeout=120)
+@test
 def every_database_keeps_the_rule(t):
     with Postgres(t) as postgres, MariaDB(t) as mariadb:
         done = subprocess.run(
@@ -289,7 +289,7 @@ def no_way_of_inserting_gets_around_a_claim(_, db):
 
 # ---- limits ----
 
-@test(timeout=60)
+@test
 def a_claim_waits_for_a_bounded_time(t):
     """All at once, since it is a long one."""
     def claim(db, got):

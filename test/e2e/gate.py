@@ -239,7 +239,7 @@ def shadow__refuses_nothing_and_counts_everything(t):
 @test
 def second__gate_of_a_name_says_who_stands(t):
     with Service() as s, Gate(t, s) as g:
-        second = t.picket(*Gate(t, s).words, timeout=20)
+        second = t.picket(*Gate(t, s).words)
         equal(second.returncode, 124)
         contains(second.stderr, str(g.process.pid))
         contains(second.stderr, "--standby")
@@ -303,7 +303,7 @@ def flights(t):
     return {row["lock"]: row["waiters"] for row in rows}
 
 
-@test(timeout=60)
+@test
 def shared__gates_share_their_fences_through_a_cluster(t):
     with Cluster(t.program, t.path("c"), 3) as c, Service() as s:
         flags = ("--shared", "--on", c.url)
@@ -425,7 +425,7 @@ class Storm:
               f"{self.lost} updates lost")
 
 
-@test(timeout=60)
+@test
 def zombies__corrupt_without_the_gate_and_never_with_it(t):
     with Service(t.path("counter")) as s:
         straight = Storm(t, s, "straight", s.server_port)
@@ -437,7 +437,7 @@ def zombies__corrupt_without_the_gate_and_never_with_it(t):
             equal(g.outcome("forwarded") + g.outcome("stale"), HOLDERS * WRITES)
 
 
-@test(timeout=60)
+@test
 def zombies__pass_no_shared_gate_either(t):
     with Cluster(t.program, t.path("c"), 3) as c, Service(t.path("counter")) as s:
         flags = ("--shared", "--on", c.url)
@@ -475,7 +475,7 @@ def options__that_are_wrong_are_told_in_one_line(t):
         ([*need, "--on", "nothing:"], "nothing:"),
     ]
     for words, part in cases:
-        done = t.picket(*words, timeout=20)
+        done = t.picket(*words)
         equal((words, done.returncode), (words, 125))
         contains(done.stderr.splitlines()[-1], part)
     with socket.create_server(("127.0.0.1", 0)) as taken:

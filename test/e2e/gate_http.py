@@ -153,7 +153,7 @@ def base__path_stands_before_every_target(t):
 
 # ---- large ----
 
-@test(timeout=60)
+@test
 def large__bodies_stream_through_little_memory(t):
     crc = 0
     for _ in range(LARGE // len(PIECE)):

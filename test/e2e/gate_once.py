@@ -250,7 +250,7 @@ def token__is_judged_before_the_key(t):
         equal(g.call("PUT", "/a/echo", token=5).status, 409)  # the repeat has raised it
 
 
-@test(timeout=60)
+@test
 def gates__of_a_cluster_share_keys(t):
     with Cluster(t.program, t.path("c"), 3) as c, Service() as s:
         flags = (*PASS, "--shared", "--on", c.url, "--ttl", "1s")

@@ -23,7 +23,7 @@ import zlib
 
 from tap import Failed, wait_until
 
-READY_S = 15
+READY_S = 120
 PIECE = b"0123456789abcdef" * 4096
 
 
@@ -270,7 +270,7 @@ class Gate:
         with open(self.log, encoding="utf-8", errors="replace") as f:
             return f.read()
 
-    def connect(self, timeout=20):
+    def connect(self, timeout=READY_S):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def call(self, method, path, token=None, body=None, connection=None, **headers):
@@ -290,7 +290,7 @@ class Gate:
         """The same in a thread; .result() waits for it."""
         return Later(lambda: self.call(*args, **kwargs))
 
-    def raw(self, data, timeout=15, half=False):
+    def raw(self, data, timeout=READY_S, half=False):
         """Sends bytes and reads until the gate closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout) as s:
             s.sendall(data)
@@ -303,7 +303,7 @@ class Gate:
             return got
 
     def look(self, path):
-        c = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=10)
+        c = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=READY_S)
         try:
             c.request("GET", path)
             return Answer(c.getresponse())

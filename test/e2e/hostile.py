@@ -27,7 +27,7 @@ def one(t, *flags):
 
 def honest(node, name="honest"):
     """Somebody who just wants a lock, and gives it back."""
-    with Connection(node.port, timeout=10) as c:
+    with Connection(node.port) as c:
         lease = fields(c.ask("LEASE", "OPEN", 10000))["lease"]
         token = fields(c.ask("LOCK", "ACQUIRE", lease, name))["token"]
         c.ask("LOCK", "RELEASE", lease, name, token)
@@ -146,11 +146,11 @@ def requests__that_never_end_keep_nobody_from_being_served(t):
 def watcher__that_does_not_read_gets_a_gap(t):
     with one(t) as cluster:
         n1 = cluster.nodes[0]
-        with n1.connect(timeout=20) as c, contextlib.ExitStack() as open_ones:
+        with n1.connect() as c, contextlib.ExitStack() as open_ones:
             lease = c.ask("LEASE", "OPEN", 60000)["lease"]
             token = c.ask("LOCK", "ACQUIRE", lease, "db")["token"]
             for _ in range(10):
-                watcher = open_ones.enter_context(n1.connect(timeout=20))
+                watcher = open_ones.enter_context(n1.connect())
                 watcher.ask("LOCK", "WATCH", "PREFIX", "d")
             before, value, n = n1.memory(), "v" * 60000, 600
             for i in range(n):

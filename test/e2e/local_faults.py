@@ -289,7 +289,7 @@ def lock__held_by_a_stranger(t):
              ["run", "db", "--", "touch", t.path("ran")]]
     started = [t.start(*verb) for verb in verbs]  # together: each is patient for a while
     for p in started:
-        out, err = p.communicate(timeout=25)
+        out, err = p.communicate()
         one_line(subprocess.CompletedProcess(p.args, p.returncode, out, err), 125,
                  f"process {holder.pid}", "does not let go")
     check(not os.path.exists(t.path("ran")), "the command ran without a lock")
@@ -352,7 +352,7 @@ def tokens_of(t):
     return [int(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
 
-@test(timeout=90)
+@test
 def power_cut__tokens_grow_and_holders_never_meet(t):
     t.write("inside.sh", INSIDE)
     dice = random.Random(1)

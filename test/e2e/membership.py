@@ -75,7 +75,7 @@ def site(t):
     return Cluster(t.program, t.path("c"), 3)
 
 
-@test(timeout=60)
+@test
 def nodes__come_and_go_under_a_lock(t):
     with site(t) as cluster:
         s = Site(t, cluster)
@@ -116,7 +116,7 @@ def nodes__come_and_go_under_a_lock(t):
         s.end()
 
 
-@test(timeout=60)
+@test
 def wiped_node__comes_back_only_under_a_new_name(t):
     with site(t) as cluster:
         s = Site(t, cluster)
@@ -161,7 +161,7 @@ def wiped_node__comes_back_only_under_a_new_name(t):
         s.end()
 
 
-@test(timeout=60)
+@test
 def node__that_slept_through_a_change_can_lead_and_make_one(t):
     with site(t) as cluster:
         s = Site(t, cluster)
@@ -186,7 +186,7 @@ def node__that_slept_through_a_change_can_lead_and_make_one(t):
         s.end()
 
 
-@test(timeout=60)
+@test
 def status__shows_who_is_missing(t):
     with site(t) as cluster:
         url = cluster.url

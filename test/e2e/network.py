@@ -17,9 +17,9 @@ from cluster import Cluster, Connection, ServerError, fields
 from lan import Lan
 from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
-LONG_MS = 60000
+LONG_MS = 600000
 SHORT_MS = 5000  # may run out, but not before the network is cut
-SOON_S = 15  # nobody may be kept waiting for longer, whatever happened
+SOON_S = 120  # far less than LONG_MS: nobody waits for a lease to end
 TERMS_MAX = 3  # that one fault may cost, however long it lasts
 SYS_PIDFD_GETFD = 438
 

@@ -33,7 +33,7 @@ def three(t):
 def cli(node, *words):
     """What redis-cli prints; it says "(nil)" as an empty line, and errors as they are."""
     done = subprocess.run(["redis-cli", "-p", str(node.port), *map(str, words)],
-                          capture_output=True, text=True, timeout=10, check=False)
+                          capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
@@ -123,7 +123,7 @@ def redis_benchmark_runs(t):
             done = subprocess.run(
                 ["redis-benchmark", "-p", str(c.nodes[0].port), "-n", "1000", "-c", "10",
                  "-r", "100000", "-q", *words],
-                capture_output=True, text=True, timeout=20, check=False)
+                capture_output=True, text=True, check=False)
             equal(done.returncode, 0)
             contains(done.stdout, "requests per second")
 
@@ -133,7 +133,7 @@ def redis_benchmark_runs(t):
 def redis_py(case, node):
     done = subprocess.run([PYTHON, os.path.join(HERE, "redis_py.py"), case,
                            str(node.port)],
-                          capture_output=True, text=True, timeout=25, check=False)
+                          capture_output=True, text=True, check=False)
     check(done.returncode == 0, done.stderr)
 
 
@@ -156,7 +156,7 @@ def redis_py_lock_works_through_a_follower(t):
         redis_py("lifecycle", c.followers()[1])
 
 
-@test(timeout=60)
+@test
 def redis_py_lock_outlives_its_leader(t):
     """kill -9 of the leader: the same Lock object, on a node that is left, goes on."""
     with three(t) as c:
@@ -168,7 +168,7 @@ def redis_py_lock_outlives_its_leader(t):
             held = client.stdout.readline().split()
             equal(held[:1], ["held"])
             c.leader().kill()
-            said, errors = client.communicate("go on\n", timeout=40)
+            said, errors = client.communicate("go on\n")
             check(client.returncode == 0, errors)
         kept, following = (line.split() for line in said.splitlines())
         equal(kept, ["kept", held[1]])
@@ -200,7 +200,7 @@ def start_js(t, case, *nodes):
 
 
 def end_js(script):
-    _, errors = script.communicate(timeout=25)
+    _, errors = script.communicate()
     check(script.returncode == 0, errors)
 
 
@@ -213,26 +213,26 @@ def node_test(case):
         with one(t) as c:
             node_js(t, case, c.nodes[0])
     run.__name__ = "node_" + case
-    test(timeout=90)(run)
+    test(run)
 
 
 for name in ("redlock5", "redlock4", "sesamecare", "semaphore_mutex", "node_redis"):
     node_test(name)
 
 
-@test(timeout=90)
+@test
 def node_redlock_works_through_a_follower(t):
     with three(t) as c:
         node_js(t, "redlock5", c.followers()[0])
 
 
-@test(timeout=90)
+@test
 def node_redlock_over_the_nodes_of_one_cluster_never_acquires(t):
     with three(t) as c:
         node_js(t, "redlock_over_one_cluster", *c.nodes)
 
 
-@test(timeout=90)
+@test
 def node_redlock_and_our_own_keep_each_other_out(t):
     """On five independent Redis servers, as people have them who move here."""
     five = STORES["redlock"](t.path("five"))
@@ -256,7 +256,7 @@ def example(language, port):
 
 
 def runs_and_frees(node, *command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=25,
+    done = subprocess.run(command, capture_output=True, text=True,
                           check=False, **options)
     check(done.returncode == 0, done.stderr)
     equal(node.ask("LOCK", "SHOW", "report").get("holders", 0), 0)
@@ -270,7 +270,7 @@ def example_for_redis_py_runs(t):
         runs_and_frees(c.nodes[0], PYTHON, "-c", example("python", c.nodes[0].port))
 
 
-@test(timeout=90)
+@test
 def example_for_redlock_runs(t):
     folder, reason = node_folder(t.program)
     if folder is None:

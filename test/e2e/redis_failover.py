@@ -11,7 +11,7 @@ DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "too
                     "demo-redis-failover.py")
 
 
-@test(timeout=90)
+@test
 def demo__shows_two_holders_on_redis_and_one_on_picket(t):
     done = subprocess.run([sys.executable, DEMO], text=True, capture_output=True,
                           env=t.env | {"PICKET": t.program}, check=False)

@@ -17,7 +17,7 @@ LONG_S = 60
 
 
 def connect(port):
-    return redis.Redis(port=port, socket_timeout=10)
+    return redis.Redis(port=port, socket_timeout=120)
 
 
 def token(r, lock):

@@ -188,7 +188,7 @@ def known_scripts_do_what_they_do_in_redis(t):
             pair.same_in_all_states(script)
 
 
-@test(timeout=max(120, MUTANTS // 20))
+@test(timeout=max(600, MUTANTS // 20))
 def no_script_is_taken_for_another(t):
     rng = random.Random(SEED)
     scripts = OWN + ALL + [selecting(s) for s in ALL]

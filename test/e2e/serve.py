@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from cluster import Cluster, Connection, ServerError, fields, free_ports
+from cluster import READY_S, Cluster, Connection, ServerError, fields, free_ports
 from tap import Failed, alive, check, contains, equal, main, test, wait_until
 
 LONG_MS = 60000
@@ -55,7 +55,7 @@ def refusal(c, *words):
 
 
 def get(node, path, method="GET", headers=None):
-    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=5)
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
     try:
         c.request(method, path, headers=headers or {})
         answer = c.getresponse()
@@ -134,11 +134,11 @@ def sigterm__of_the_leader_hands_over_and_loses_no_answer(t):
         check(set(names) <= held, f"acknowledged, but gone: {set(names) - held}")
 
 
-@test(timeout=60)
+@test
 def sigterm__without_a_quorum_refuses_what_is_pending(t):
     with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
         leader, followers = cluster.leader(), cluster.followers()
-        with leader.connect(timeout=20) as c, leader.connect() as other:
+        with leader.connect() as c, leader.connect() as other:
             lease = open_lease(c)
             for n in followers:
                 n.stop()
@@ -213,7 +213,7 @@ def bad_flags__cost_one_line(t):
                  "--data": t.path(f"d{abs(hash(words))}")}
         flags |= dict(zip(words[::2], words[1::2])) if len(words) > 1 else {}
         given = [w for pair in flags.items() for w in pair]
-        done = t.picket("serve", *given, *(words if len(words) == 1 else ()), timeout=10)
+        done = t.picket("serve", *given, *(words if len(words) == 1 else ()))
         equal((words, done.returncode, done.stdout), (words, 125, ""))
         check(done.stderr.startswith("picket") and done.stderr.count("\n") == 1,
               f"{words}: not one line: {done.stderr!r}")
@@ -395,7 +395,7 @@ def resp2__blocks_and_resp3__pushes(t):
 
 @test
 def pipeline__of_10000_is_answered_in_order(t):
-    with one(t) as cluster, Connection(cluster.nodes[0].port, timeout=20) as c:
+    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
         lease, n = open_lease(c), 5000
         out = []
         for i in range(n):
@@ -423,7 +423,7 @@ def pipeline__of_10000_is_answered_in_order(t):
 def pipeline__with_long_answers_does_not_get_stuck(t):
     with three(t) as cluster:
         for node in cluster.nodes:
-            with Connection(node.port, timeout=20) as c:
+            with Connection(node.port) as c:
                 lease = open_lease(c)
                 value = "v" * 50000
                 c.ask("LOCK", "ACQUIRE", lease, node.name, "VALUE", value)
@@ -507,7 +507,7 @@ def dev(t, *flags):
     return p, json.loads(line)
 
 
-@test(timeout=60)
+@test
 def dev__is_a_cluster_until_it_is_ended(t):
     p, told = dev(t)
     equal(len(told["nodes"]), 3)

@@ -129,7 +129,7 @@ class Late:
 
 # ---- what stands in the store ----
 
-@test(timeout=60)
+@test
 def keys__are_gone_when_nobody_holds(t):
     with Consul(t) as c:
         a = Client(c.url)
@@ -146,7 +146,7 @@ def keys__are_gone_when_nobody_holds(t):
         equal((c.keys(), c.ask("GET", "/session/list")), ([], []))
 
 
-@test(timeout=60)
+@test
 def sessions__depend_on_nothing_but_their_ttl(t):
     with Consul(t) as c:
         for ttl_ms, wanted in [(500, "10s"), (25500, "25.5s")]:
@@ -161,7 +161,7 @@ def sessions__depend_on_nothing_but_their_ttl(t):
 
 # ---- beside Consul's own clients ----
 
-@test(timeout=60)
+@test
 def consul_lock__and_we_exclude_each_other(t):
     with Consul(t) as c:
         flag = t.path("running")
@@ -180,13 +180,13 @@ def consul_lock__and_we_exclude_each_other(t):
         theirs.wait()
         again = subprocess.run(
             [c.program, "lock", f"-http-addr=127.0.0.1:{c.port}", "-n=1", "-timeout=2s",
-             "picket/db", f"touch {flag}"], stdout=subprocess.DEVNULL, timeout=30,
+             "picket/db", f"touch {flag}"], stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, check=False)
         check(again.returncode != 0 and not os.path.exists(flag), "both held it")
         a.close()
 
 
-@test(timeout=60)
+@test
 def lock_delay__of_others_is_waited_for(t):
     with Consul(t) as c:
         session = c.ask("PUT", "/session/create", b'{"LockDelay": "2s"}')["ID"]
@@ -201,7 +201,7 @@ def lock_delay__of_others_is_waited_for(t):
         a.close()
 
 
-@test(timeout=60)
+@test
 def hold__that_others_take_away_is_told(t):
     with Consul(t) as c:
         a = Client(c.url)
@@ -214,7 +214,7 @@ def hold__that_others_take_away_is_told(t):
 
 # ---- answers that don't come ----
 
-@test(timeout=60)
+@test
 def grant__whose_answer_is_lost_is_found_again(t):
     with Consul(t) as c:
         proxy = Cutter(c.port, b'"Verb":"lock","Key":"picket/db/.lock"')
@@ -228,7 +228,7 @@ def grant__whose_answer_is_lost_is_found_again(t):
         equal(c.keys(), [])
 
 
-@test(timeout=60)
+@test
 def release__whose_answer_is_lost_is_done_once(t):
     with Consul(t) as c:
         proxy = Cutter(c.port, b'"Verb":"delete-cas","Key":"picket/db/.lock"')
@@ -239,7 +239,7 @@ def release__whose_answer_is_lost_is_done_once(t):
         a.close()
 
 
-@test(timeout=60)
+@test
 def lease__whose_answer_is_lost_is_one(t):
     with Consul(t) as c:
         for words in [b"/v1/session/create", b'"Verb":"lock","Key":"picket/.leases/']:
@@ -269,17 +269,17 @@ def late_grant(t, wait_ms):
         a.close()
 
 
-@test(timeout=60)
+@test
 def try__whose_request_comes_late_has_no_effect(t):
     late_grant(t, 0)
 
 
-@test(timeout=60)
+@test
 def wait__whose_request_comes_late_has_no_effect(t):
     late_grant(t, 30000)
 
 
-@test(timeout=60)
+@test
 def stopped_server__does_not_hang_a_call(t):
     with Consul(t) as c:
         equal(t.picket("ls", "--on", c.url).returncode, 0)
@@ -295,7 +295,7 @@ def stopped_server__does_not_hang_a_call(t):
 
 # ---- cables that are cut ----
 
-@test(timeout=120)
+@test
 def holder__that_is_cut_off_knows_before_others_hold(t):
     with Lan(2) as lan:
         there, away = lan.hosts
@@ -315,7 +315,7 @@ def holder__that_is_cut_off_knows_before_others_hold(t):
             b.close()
 
 
-@test(timeout=120)
+@test
 def waiter__whose_line_is_dead_without_a_word_gets_its_turn(t):
     with Lan(2) as lan:
         there, away = lan.hosts
@@ -334,7 +334,7 @@ def waiter__whose_line_is_dead_without_a_word_gets_its_turn(t):
 
 # ---- who may not, and what is no Consul ----
 
-@test(timeout=60)
+@test
 def token__is_needed_and_never_shown(t):
     with Consul(t, ROOT) as c:
         there = f"127.0.0.1:{c.port}"
@@ -355,7 +355,7 @@ def token__is_needed_and_never_shown(t):
         contains([f["code"] for f in json.loads(done.stdout)["findings"]], "auth")
 
 
-@test(timeout=60)
+@test
 def doctor__looks_at_servers_and_access(t):
     with Consul(t) as c:
         r = json.loads(t.picket("doctor", "-o", "json", c.url).stdout)

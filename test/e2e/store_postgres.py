@@ -15,7 +15,7 @@ import time
 from cluster import free_ports
 from databases import Cutter, Postgres, find, over, run
 from lan import Lan
-from tap import alive, check, contains, equal, main, test, wait_until
+from tap import WAIT_S, alive, check, contains, equal, main, test, wait_until
 
 LEASE, ADVISORY = "?lock=lease", "?lock=advisory"
 TOKEN = ["sh", "-c", "echo $PICKET_TOKEN"]
@@ -235,9 +235,9 @@ def a_terminated_backend_is_told_at_once(t, db):
     p, first = hold(t, url, "db", "--ttl", LONG, job="exec sleep 1000")
     s = db.session()
     s.done(f"SELECT pg_terminate_backend(pid) FROM ({sessions(db)}) p")
-    equal(p.wait(timeout=20), 123)  # far less than the TTL
+    equal(p.wait(timeout=WAIT_S), 123)  # far less than the TTL
     # Since the holder has said that it knows, nobody waits for that either.
-    check(token(t, url, "db", "-w", "20s") > first)
+    check(token(t, url, "db", "-w", "120s") > first)
 
 
 @over(Postgres)
@@ -317,13 +317,13 @@ def a_lease_that_is_over_stays_so(t, db):
     s.done("UPDATE picket.lease SET expires_at = clock_timestamp()")
     check(token(t, db.url, "db") > first)
     equal(s.value(f"SELECT picket.lease_renew({lease}, 0) IS NULL"), "t")
-    equal(p.wait(timeout=20), 123)  # it is told
+    equal(p.wait(timeout=WAIT_S), 123)  # it is told
 
 
 @over(Postgres)
 def killed_server_keeps_leases(t, db):
     url = db.url + LEASE
-    p, first = hold(t, url, "db", "--ttl", "20s")
+    p, first = hold(t, url, "db", "--ttl", LONG)
     kill_server(db)
     db.start()
     check(busy(t, url, "db"))
@@ -336,14 +336,14 @@ def killed_server_ends_sessions(t, db):
     url = db.url + ADVISORY
     p, first = hold(t, url, "db", "--ttl", LONG, job="exec sleep 1000")
     kill_server(db)
-    equal(p.wait(timeout=20), 123)
+    equal(p.wait(timeout=WAIT_S), 123)
     db.start()
     # Nobody was there to be told, so that the lock is closed; but not for ever.
     done = t.picket("run", "--on", url, "-n", "db", "--", *TOKEN)
     check(done.returncode in (0, 124), done.stderr)
     s = db.session()
     s.done("UPDATE picket.closed SET until_at = clock_timestamp()")
-    check(token(t, url, "db", "-w", "20s") > first)
+    check(token(t, url, "db", "-w", "120s") > first)
 
 
 @modes
@@ -352,14 +352,14 @@ def stopped_server_is_a_loss(t, db, url):
     p, first = hold(t, url, "db", "--ttl", "1s", job="exec sleep 1000")
     signal_all(db, signal.SIGSTOP)
     try:
-        equal(p.wait(timeout=20), 123)
+        equal(p.wait(timeout=WAIT_S), 123)
         done = t.picket("run", "--on", url, "-w", "1s", "other", "--", "true")
         equal(done.returncode, 125)
         equal(len(done.stderr.splitlines()), 1)
         contains(done.stderr, f"postgres://app@127.0.0.1:{db.port}/postgres")
     finally:
         signal_all(db, signal.SIGCONT)
-    check(token(t, url, "db", "-w", "20s") > first)
+    check(token(t, url, "db", "-w", "120s") > first)
 
 
 @modes
@@ -387,11 +387,11 @@ def stopped_holder_is_followed(t, db, url):
     stopped = tree(p.pid)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
-    later = token(t, url, "db", "-w", "20s")
+    later = token(t, url, "db", "-w", "120s")
     check(later > first)
     for pid in reversed(stopped):
         os.kill(pid, signal.SIGCONT)
-    equal(p.wait(timeout=20), 123)
+    equal(p.wait(timeout=WAIT_S), 123)
 
 
 @modes
@@ -402,13 +402,13 @@ def killed_keeper_is_followed_after_its_job(t, db, url):
                     job=f"echo $$ > {path}; trap '' TERM; while :; do sleep 0.05; done")
     pid = int(wait_until(lambda: t.read("job"), what="the job"))
     p.kill()
-    done = t.picket("run", "--on", url, "-w", "20s", "db", "--", "sh", "-c",
+    done = t.picket("run", "--on", url, "-w", "120s", "db", "--", "sh", "-c",
                     f"echo $PICKET_TOKEN; kill -0 {pid}")
     check(int(done.stdout) > first)
     equal((done.returncode, alive(pid)), (1, False))
 
 
-@test(timeout=90)
+@test
 def cut_network_is_a_loss(t):
     with Lan(2) as lan:
         server, client = lan.hosts
@@ -424,9 +424,9 @@ def cut_network_is_a_loss(t):
             p, first = hold(t, url, "db", "--ttl", "2s", enter=client.enter,
                             job="exec sleep 1000")
             lan.part([server], [client])
-            equal(p.wait(timeout=30), 123)
+            equal(p.wait(timeout=WAIT_S), 123)
             # The server finds out about the session by itself, too.
-            check(token(t, url, "db", "-w", "30s") > first)
+            check(token(t, url, "db", "-w", "120s") > first)
             lan.heal()
 
 

@@ -473,7 +473,7 @@ def redis__an_answer_that_gets_lost_takes_nothing_twice(t):
     equal(server.ask("GET", "picket-token:" + KEY), "4")
 
 
-@test(timeout=60)
+@test
 def redis__a_holder_that_is_cut_off_is_told(t):
     with Lan(2) as lan:
         here, there = lan.hosts

@@ -29,7 +29,7 @@ import databases
 from cluster import Cluster, Connection, NotReady, ServerError, free_ports
 from tap import World
 
-READY_S = 60  # a JVM on a busy machine
+READY_S = 120  # only a hang takes so long
 HOST = "127.0.0.1"
 
 
@@ -457,7 +457,7 @@ class ConsulServer(Server):
 
     def ask(self, method, path, body=None):
         """What its HTTP API answers: status and text."""
-        c = http.client.HTTPConnection(self.host, self.port, timeout=5)
+        c = http.client.HTTPConnection(self.host, self.port, timeout=READY_S)
         with contextlib.closing(c):
             headers = {"X-Consul-Token": self.token} if self.token else {}
             c.request(method, "/v1" + path, body, headers)

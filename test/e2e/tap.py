@@ -27,11 +27,14 @@ import tempfile
 import time
 import traceback
 
+import diagnose
+
 # Whoever wants to hear of a failure soon, as the runner of planted mistakes does, divides
 # the limits by this.
 HASTE = float(os.environ.get("PICKET_TEST_HASTE", "1"))
 TIMEOUT_S = 600  # for one test: only a hang reaches it
 WAIT_S = 120     # for one condition
+SLOW = 0.1       # a test that takes more than this part of its limit says so
 PR_SET_CHILD_SUBREAPER = 36
 
 _tests = []
@@ -39,6 +42,13 @@ _tests = []
 
 class Failed(Exception):
     """A check that did not hold."""
+
+
+class Hung(Failed):
+    """A limit was reached. Says what all processes were doing at that moment."""
+
+    def __init__(self, message):
+        super().__init__("\n".join([message] + diagnose.processes(stacks=True)))
 
 
 class Skipped(Exception):
@@ -72,24 +82,24 @@ def wait_until(condition, seconds=WAIT_S, what="condition"):
         if value:
             return value
         if time.monotonic() > end:
-            raise Failed(f"{what} did not come true within {seconds} s")
+            raise Hung(f"{what} did not come true within {seconds} s")
         time.sleep(0.01)
 
 
 def alive(pid):
     """True while the process exists and is not a zombie."""
-    stat = _stat(pid)
+    stat = diagnose.stat(pid)
     return stat is not None and stat[0] not in "ZX"
 
 
 def stopped(pid):
     """True while the process is stopped by a signal."""
-    stat = _stat(pid)
+    stat = diagnose.stat(pid)
     return stat is not None and stat[0] in "Tt"
 
 
 def test(function=None, *, timeout=TIMEOUT_S):
-    """Makes a function of one argument (a World) a test: @test or @test(timeout=60)."""
+    """Makes a function of one argument (a World) a test: @test or @test(timeout=900)."""
     if function is None:
         return lambda f: test(f, timeout=timeout)
     _tests.append((function, timeout))
@@ -144,34 +154,10 @@ class World:
         return options
 
 
-def _stat(pid):
-    """State letter and parent of a process, or None when it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
-            state, parent = f.read().rpartition(")")[2].split()[:2]
-        return state, int(parent)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-
-
-def _descendants():
-    parents = {}
-    for name in os.listdir("/proc"):
-        stat = _stat(name) if name.isdigit() else None
-        if stat is not None:
-            parents[int(name)] = stat[1]
-    ours = {os.getpid()}
-    while True:
-        more = {pid for pid, parent in parents.items() if parent in ours} - ours
-        if not more:
-            return ours - {os.getpid()}
-        ours |= more
-
-
 def _kill_descendants():
     """Orphans come to us (we are their subreaper), so nothing gets away by detaching."""
     while True:
-        pids = _descendants()
+        pids = diagnose.descendants()
         if not pids:
             return
         for pid in pids:
@@ -184,7 +170,11 @@ def _kill_descendants():
 
 
 def _on_alarm(_signal, _frame):
-    raise Failed("the test took too long")
+    raise Hung("the test took too long")
+
+
+def _with_logs(why, folder):
+    return "\n".join([why] + diagnose.logs(folder))
 
 
 def _run(function, timeout, place):
@@ -200,9 +190,9 @@ def _run(function, timeout, place):
         line = traceback.extract_tb(e.__traceback__)
         own = [f for f in line if f.filename != __file__]
         last = own[-1] if own else line[-1]
-        return f"{os.path.basename(last.filename)}:{last.lineno}: {e}"
+        return _with_logs(f"{os.path.basename(last.filename)}:{last.lineno}: {e}", folder)
     except Exception:  # pylint: disable=broad-except
-        return traceback.format_exc()
+        return _with_logs(traceback.format_exc(), folder)
     finally:
         signal.alarm(0)
         _kill_descendants()
@@ -225,7 +215,7 @@ def main(on_disk=False):
     failed = 0
     print(f"1..{len(chosen)}")
     for number, (function, timeout) in enumerate(chosen, 1):
-        why, reason = None, ""
+        why, reason, began = None, "", time.monotonic()
         try:
             why = _run(function, timeout, place)
         except Skipped as e:
@@ -233,5 +223,8 @@ def main(on_disk=False):
         for line in (why or "").splitlines():
             print(f"# {line}")
         failed += why is not None
+        took = time.monotonic() - began
+        if took > SLOW * timeout / HASTE:
+            print(f"# slow: {took:.1f} s of {timeout / HASTE:.0f} s: {function.__name__}")
         print(f"{'not ok' if why else 'ok'} {number} - {function.__name__}{reason}")
     sys.exit(1 if failed or not chosen else 0)

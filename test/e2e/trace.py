@@ -43,7 +43,7 @@ def replay(t, path, *args):
 
 # ---- real clusters ----
 
-@test(timeout=90)
+@test
 def trace__of_a_cluster_whose_leader_is_killed(t):
     with traced(t, 3) as c:
         work(t, c, "orders", 4)
@@ -81,7 +81,7 @@ def trace__of_a_cluster_whose_leader_is_killed(t):
         equal(text_of(killed.trace).count("picket-trace 1 "), 2)
 
 
-@test(timeout=60)
+@test
 def trace__that_was_tampered_with_is_found_out(t):
     with traced(t, 3) as c:
         work(t, c, "orders", 4)
@@ -175,7 +175,7 @@ def trace__shared_holds_and_slots(t):
     contains(done.stdout, "2 locks, 4 leases")
 
 
-@test(timeout=60)
+@test
 def trace__over_a_restore(t):
     with traced(t, 3) as c:
         work(t, c, "a", 2)
@@ -195,7 +195,7 @@ def trace__over_a_restore(t):
 
 # ---- the file ----
 
-@test(timeout=60)
+@test
 def trace__is_bounded_and_goes_on_in_a_new_file(t):
     with traced(t, 1, "--trace-mb", "1") as c:
         path = c.nodes[0].trace
@@ -237,14 +237,12 @@ def trace__goes_on_after_a_restart(t):
 def trace__does_not_touch_what_is_no_trace(t):
     path = t.write("precious", "not a trace\n")
     done = t.picket("serve", "--data", t.path("d"), "--listen", "127.0.0.1:0",
-                    "--http", "off", "--raft", "127.0.0.1:0", "--trace", path,
-                    timeout=10)
+                    "--http", "off", "--raft", "127.0.0.1:0", "--trace", path)
     equal(done.returncode, 125)
     contains(done.stderr, "no trace")
     equal(text_of(path), "not a trace\n")
     done = t.picket("serve", "--data", t.path("d"), "--listen", "127.0.0.1:0",
-                    "--http", "off", "--raft", "127.0.0.1:0", "--trace", "/no/where",
-                    timeout=10)
+                    "--http", "off", "--raft", "127.0.0.1:0", "--trace", "/no/where")
     equal(done.returncode, 125)
     contains(done.stderr, "/no/where")
 

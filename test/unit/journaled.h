@@ -14,7 +14,7 @@
 #include "host/clock.h"
 #include "statedir.h"
 
-enum { FILE_HEADER = 8, RECORD_HEADER = 16, PATIENCE_MS = 20000 };
+enum { FILE_HEADER = 8, RECORD_HEADER = 16, PATIENCE_MS = 120000 };
 
 /* ---- steps ---- */
 

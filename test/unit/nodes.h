@@ -23,7 +23,7 @@
 #include "statedir.h"
 #include "tap.h"
 
-enum { NODES_MAX = 3, CLUSTER = 77, PATIENCE_MS = 20000 };
+enum { NODES_MAX = 3, CLUSTER = 77, PATIENCE_MS = 120000 };
 
 struct node {
     char dir[4300];

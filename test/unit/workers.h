@@ -21,7 +21,7 @@
 
 enum {
     /* Longer than anything takes on a busy machine. */
-    PATIENCE_MS = 20000,
+    PATIENCE_MS = 120000,
     /* A TTL whose renewals, and whatever hangs on them, come after all patience. */
     LONG_TTL_MS = 120000,
     WORKERS_MAX = 16,

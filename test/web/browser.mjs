@@ -11,7 +11,7 @@ const { chromium } = require("playwright-core");
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const ARGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
   "--disable-background-networking", "--disable-component-update", "--disable-quic"];
-const PATIENCE_MS = 20000;
+const PATIENCE_MS = 120000; // only a hang takes so long
 
 const tests = [];
 // `tolerate`: errors on the console that belong to what is tested.

@@ -34,11 +34,11 @@ class Operator:
         getattr(self.cluster.node(name), what)()
 
     def ask(self, *words):
-        with self.cluster.leader().connect(timeout=30) as c:
+        with self.cluster.leader().connect() as c:
             return c.ask(*words)
 
     def acquire(self, lease, *names):
-        with self.cluster.leader().connect(timeout=30) as c:
+        with self.cluster.leader().connect() as c:
             for name in names:
                 c.send("LOCK", "ACQUIRE", lease, name, "WAIT", "forever")
             return [c.reply().get("token", 0) for _ in names]

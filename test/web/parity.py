@@ -46,7 +46,7 @@ def sections(data):
         at += size
 
 
-@test(timeout=170)
+@test
 def native_and_wasm_worlds_come_to_the_same(_t):
     if shutil.which("node") is None:
         skip("there is no Node.js")

@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 # pylint: disable=wrong-import-position
-from cluster import Cluster
+from cluster import READY_S, Cluster
 from tap import check, contains, equal, main, skip, test
 
 PAGE = os.path.abspath(os.environ["SIMULATOR"])
@@ -46,7 +46,7 @@ def dom(t, url):
          "--disable-sync", "--disable-quic", "--enable-logging=stderr",
          "--user-data-dir=" + t.path("profile"), "--virtual-time-budget=5000",
          "--dump-dom", url],
-        capture_output=True, text=True, timeout=100, check=False)
+        capture_output=True, text=True, check=False)
     equal(ERRORS.findall(done.stderr), [])
     contains(done.stdout, 'data-ready="yes"')
     return done.stdout.split('<script type="application/json"')[0]
@@ -60,7 +60,7 @@ def opened(t, hash_text):
     return dom(t, f"file://{PAGE}#{hash_text}")
 
 
-@test(timeout=120)
+@test
 def without_a_fence_the_late_write_is_a_violation(t):
     text = html.unescape(opened(t, "scenario=gc-pause"))
     contains(text, "Violation: a write undid another one's")
@@ -69,7 +69,7 @@ def without_a_fence_the_late_write_is_a_violation(t):
           ["4", "0", "2"])
 
 
-@test(timeout=120)
+@test
 def with_a_fence_it_is_refused(t):
     text = opened(t, "scenario=gc-pause-fenced")
     contains(text, "Nothing is broken so far")
@@ -77,14 +77,14 @@ def with_a_fence_it_is_refused(t):
           ["3", "1", "3"])
 
 
-@test(timeout=120)
+@test
 def a_link_brings_its_script(t):
     text = opened(t, "v=1&s=sim_1_%23_Linked~at_0.1_C_acquire~until_1s~")
     equal(number(text, "holder"), "C")
     contains(text, ">Linked<")
 
 
-@test(timeout=120)
+@test
 def a_link_of_another_version_is_told(t):
     contains(opened(t, "v=7&s=sim_1~"), "This link is of version 7")
 
@@ -122,7 +122,7 @@ def its_policy_allows_its_own_script_and_style_alone(_t):
     contains(policy, "default-src 'none'")
 
 
-@test(timeout=170)
+@test
 def two_clean_builds_are_the_same_bytes(t):
     """Another build folder, at another depth."""
     if os.environ.get("BUILD_TWICE") != "yes":
@@ -139,7 +139,7 @@ def two_clean_builds_are_the_same_bytes(t):
 
 
 def ask(node, path, headers, method="GET"):
-    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=10)
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
     try:
         c.request(method, path, headers=headers)
         answer = c.getresponse()
@@ -148,7 +148,7 @@ def ask(node, path, headers, method="GET"):
         c.close()
 
 
-@test(timeout=60)
+@test
 def the_server_shows_the_same_bytes(t):
     with Cluster(t.program, t.path("c"), 1) as cluster:
         node = cluster.nodes[0]
@@ -174,7 +174,7 @@ def the_server_shows_the_same_bytes(t):
         equal(ask(node, "/version", {})[2].decode().strip() in version, True)
 
 
-@test(timeout=120)
+@test
 def served_by_a_node_it_runs_under_its_policy(t):
     with Cluster(t.program, t.path("c"), 1) as cluster:
         url = f"http://127.0.0.1:{cluster.nodes[0].http_port}/sim#scenario=gc-pause"
