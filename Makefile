@@ -113,4 +113,5 @@ install: build ## install under PREFIX (/usr/local) and DESTDIR
 	@meson install -C build --no-rebuild
 
 clean: ## remove everything that was built; reports stay
-	rm -rf build build-asan build-tsan build-coverage build-fuzz build-parts build-parts-clang
+	rm -rf build build-asan build-tsan build-coverage build-fuzz \
+		build-parts build-parts-clang

@@ -352,7 +352,9 @@ static enum picket_status start_keeper(struct picket *p)
     return PICKET_OK;
 }
 
-static enum picket_status open_lease(struct picket *p, uint64_t until_ms)
+/* *lease is the new lease, also on failure if it was opened: p->lease may be over before
+ * the caller can look at it. */
+static enum picket_status open_lease(struct picket *p, uint64_t until_ms, uint64_t *lease)
 {
     struct pk_command c = {.verb = PK_LEASE_OPEN,
                            .request = pk_random(),
@@ -365,9 +367,10 @@ static enum picket_status open_lease(struct picket *p, uint64_t until_ms)
         s = pk_client_verdict(&answer);
     }
     if (s == PICKET_OK) {
-        p->driver->attend(p->store, answer.list[0].lease);
+        *lease = answer.list[0].lease;
+        p->driver->attend(p->store, *lease);
         pthread_mutex_lock(&p->mutex);
-        p->lease = answer.list[0].lease;
+        p->lease = *lease;
         p->missed = false;
         pk_keeper_acked(&p->keeper, sent, answer.list[0].left_ms,
                         answer.list[0].renew_after_ms);
@@ -417,8 +420,7 @@ enum picket_status pk_client_lease(struct picket *p, uint64_t until_ms, uint64_t
         close_lease(p, stale);
     }
     if (*lease == 0) {
-        s = open_lease(p, until_ms);
-        *lease = picket_lease(p);
+        s = open_lease(p, until_ms, lease);
     }
     if (s != PICKET_OK && *lease != 0) { /* it has no keeper */
         pthread_mutex_lock(&p->mutex);

@@ -15,7 +15,8 @@ import signal
 import subprocess
 import time
 
-from tap import _descendants, check, contains, equal, main, test, wait_until
+from diagnose import descendants
+from tap import check, contains, equal, main, test, wait_until
 
 NOBODY = 65534
 
@@ -330,11 +331,11 @@ done
 
 def power_cut(started):
     """Kills all at once, as far as that can be done one by one, and sees them dead."""
-    pids = _descendants()
+    pids = descendants()
     for pid in pids:  # nobody may see the others die and tidy up
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
-    while pids := _descendants():
+    while pids := descendants():
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
