@@ -28,9 +28,9 @@
 
 enum {
     /* Longer than anything takes on a busy machine. */
-    PATIENCE_MS = 30000,
+    PATIENCE_MS = 120000,
     /* A TTL whose renewals, and whatever hangs on them, come after all patience. */
-    LONG_TTL_MS = 180000,
+    LONG_TTL_MS = 600000,
     /* A TTL that is worth waiting for. */
     SHORT_TTL_MS = 2000,
     WORKERS_MAX = 16,

@@ -438,30 +438,39 @@ def job_elsewhere(t, ttl):
         yield lan, cluster, away, run
 
 
+def wait_for_renewal(cluster):
+    """Until the lease that holds `db` has more time left than it had."""
+    least = float("inf")
+
+    def renewed():
+        nonlocal least
+        row, = cluster.leader().ask("LOCK", "SHOW", "db")["rows"]
+        least = min(least, row["left_ms"])
+        return row["left_ms"] > least + 1000
+    wait_until(renewed, what="a renewal")
+
+
 @test
 def job__survives_a_short_cut(t):
-    with job_elsewhere(t, "3s") as (lan, cluster, away, run):
+    with job_elsewhere(t, "12s") as (lan, cluster, away, run):
         leader, pid = cluster.leader(), int(t.read("pid"))
         token = int(t.read("token"))
         equal(tokens(leader), {"db": token})
         lan.part([away], [leader.host])
         time.sleep(0.7)
         lan.heal()
-        time.sleep(2.5)  # more than the TTL since the cut: it must have been renewed
+        wait_for_renewal(cluster)
         equal((run.poll(), alive(pid)), (None, True))
         equal(tokens(cluster.leader()), {"db": token})
 
 
 @test
 def job__takes_a_detour_when_only_the_leader_is_out_of_reach(t):
-    with job_elsewhere(t, "10s") as (lan, cluster, away, run):
+    with job_elsewhere(t, "30s") as (lan, cluster, away, run):
         leader, pid = cluster.leader(), int(t.read("pid"))
         token = int(t.read("token"))
         lan.part([away], [leader.host])
-        # More than the TTL: renewed through a follower, or lost. Finding the detour costs
-        # a third of the TTL, a quarter for the silence and three dials of a second, so a
-        # TTL of 5 s is not always enough.
-        time.sleep(12)
+        wait_for_renewal(cluster)  # through a follower
         equal((run.poll(), alive(pid)), (None, True))
         equal(tokens(cluster.leader()), {"db": token})
 

@@ -216,12 +216,12 @@ def leader_killed__holder_and_waiter_go_on(t):
 @test
 def stopped_member__others_are_asked(t):
     with Etcd(t.dir, 3) as e:
-        holder = hold(t, "db", "--ttl", "15s", "--on", e.url)
+        holder = hold(t, "db", "--ttl", "60s", "--on", e.url)
         for m in e.members:  # whichever it talks to, it is one of them
             if m is e.leader():
                 continue
             m.stop()
-            waiter = waiting(t, "db", "--ttl", "15s", "--on", e.url)
+            waiter = waiting(t, "db", "--ttl", "60s", "--on", e.url)
             waiter.terminate()
             waiter.wait()
             m.cont()

@@ -218,7 +218,7 @@ def names_with_one_key_share_a_lock(t, db):
 @over(Postgres)
 def a_terminated_backend_does_not_end_a_lease(t, db):
     url = db.url + LEASE
-    p, first = hold(t, url, "db", "--ttl", "3s")
+    p, first = hold(t, url, "db", "--ttl", "6s")
     s = db.session()
     before = s.value(sessions(db))
     s.done(f"SELECT pg_terminate_backend({before})")
@@ -365,15 +365,15 @@ def stopped_server_is_a_loss(t, db, url):
 @modes
 def a_pause_within_the_ttl_is_no_loss(t, db, url):
     """Longer than a renewal waits for its answer, 5 s, so that one fails."""
-    p, first = hold(t, url, "db", "--ttl", "15s")
+    p, first = hold(t, url, "db", "--ttl", "30s")
     s = db.session()
     table = "lease" if url.endswith(LEASE) else "session"
     question = f"SELECT expires_at FROM picket.{table}"
     before = s.value(question)
-    # From a renewal on: the next is sent 5 s after it, and fails 5 s later.
+    # From a renewal on: the next is sent 10 s after it, and fails 5 s later.
     wait_until(lambda: s.value(question) != before, what="a renewal")
     signal_all(db, signal.SIGSTOP)
-    time.sleep(11)
+    time.sleep(16)
     signal_all(db, signal.SIGCONT)
     check(busy(t, url, "db"))
     equal(finish(p), (0, ""))
@@ -578,7 +578,7 @@ def settings_of_a_role_do_not_harm(t, db, url):
            "ALTER ROLE app SET default_transaction_isolation = 'serializable'",
            "ALTER ROLE app SET default_transaction_read_only = on",
            "ALTER ROLE app SET search_path = nowhere")
-    p, first = hold(t, url, "db", "--ttl", "3s")
+    p, first = hold(t, url, "db", "--ttl", "6s")
     watcher = db.session()
     watcher.done("SET idle_session_timeout = 0")
     before = watcher.value(sessions(db))

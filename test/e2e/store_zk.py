@@ -547,12 +547,12 @@ def network__a_job_is_dead_before_the_lock_moves_on(t):
 def network__a_job_survives_a_short_cut(t):
     # What was lost in the cut is sent again after twice its length, on top of the third
     # of the TTL since the last renewal.
-    with job_elsewhere(t, "6s") as (lan, away, run):
+    with job_elsewhere(t, "12s") as (lan, away, run):
         pid, token = int(t.read("pid")), int(t.read("token"))
         lan.isolate(away)
         time.sleep(0.7)
         lan.heal()
-        time.sleep(5.5)  # more than the TTL since the cut: it must have been renewed
+        time.sleep(12)  # more than the TTL since the cut: it must have been renewed
         equal((run.poll(), alive(pid)), (None, True))
         hold_now, = parsed(t.picket("show", "-o", "json", "db"))["holds"]
         equal(hold_now["token"], token)

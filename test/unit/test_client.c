@@ -205,7 +205,7 @@ TEST(client__break_reaches_the_holder)
     int fd = picket_loss_fd(l);
     CHECK(!readable(fd, 0));
     CHECK(picket_break(b, "db", picket_token(l), "it hangs") == PICKET_OK);
-    CHECK(readable(fd, 20000));
+    CHECK(readable(fd, 120000));
     CHECK(picket_state(l) == PICKET_GONE);
     CHECK(strstr(picket_loss_reason(l), "it hangs") != NULL);
     CHECK(picket_checkpoint(l, 0) == PICKET_LOST);
@@ -230,7 +230,7 @@ TEST(client__loss_needs_no_store)
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(1);
     }
-    CHECK(readable(fd, 20000));
+    CHECK(readable(fd, 120000));
     CHECK(picket_state(l) == PICKET_GONE);
     kill(blocker, SIGKILL);
     waitpid(blocker, NULL, 0);
@@ -272,7 +272,7 @@ TEST(client__lost_is_final_even_if_renewed)
     CHECK(!readable(loss, 1000)); /* so that the renewal, if it counted, would help */
     int store = block_store();
     CHECK(pthread_create(&e.thread, NULL, extend, &e) == 0);
-    CHECK(readable(loss, 20000));
+    CHECK(readable(loss, 120000));
     CHECK(close(store) == 0);
     pthread_join(e.thread, NULL);
     CHECK(e.status == PICKET_LOST);

@@ -23,7 +23,7 @@ enum {
     /* Longer than anything takes on a busy machine. */
     PATIENCE_MS = 120000,
     /* A TTL whose renewals, and whatever hangs on them, come after all patience. */
-    LONG_TTL_MS = 120000,
+    LONG_TTL_MS = 600000,
     WORKERS_MAX = 16,
 };
 
