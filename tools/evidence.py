@@ -78,7 +78,8 @@ class Report:
                 header, *self.runs = map(json.loads, f)
             if header["commit"] != self.commit and not keep:
                 sys.exit(f"{campaign}: the report is of commit {header['commit']}, this "
-                         f"is {self.commit}: --again begins anew, --keep goes on")
+                         f"is {self.commit}; 'make {campaign} OPTIONS=--again' begins "
+                         "anew, OPTIONS=--keep goes on")
         else:
             self._add({"campaign": campaign, "commit": self.commit,
                        "machine": f"{platform.node()}, {os.cpu_count()} cores, "
@@ -290,7 +291,7 @@ def fuzz(o):
             target = os.path.basename(program).removeprefix("fuzz_")
             found = os.path.join(ROOT, "build-fuzz/found", target)
             os.makedirs(found, exist_ok=True)
-            runs.append(Run(f"fuzz {target}", number,
+            runs.append(Run(f"fuzz {target} for {o.seconds} s", number,
                             [program, f"-max_total_time={o.seconds}", "-verbosity=0",
                              "-print_final_stats=1", "-artifact_prefix=build-fuzz/",
                              found, os.path.join(ROOT, "test/fuzz/corpus", target)],
@@ -303,14 +304,14 @@ def picket_env():
 
 
 def chaos(o):
-    return [([Run("chaos", seed, [sys.executable, "test/e2e/chaos.py", "chaos__"],
+    return [([Run(f"chaos for {o.seconds} s", seed, [sys.executable, "test/e2e/chaos.py", "chaos__"],
                   picket_env() | {"PICKET_CHAOS_SECONDS": str(o.seconds),
                                   "PICKET_CHAOS_SEED": str(seed)}, o.seconds + 900)
               for seed in range(1, o.storms + 1)], 1)]
 
 
 def soak(o):
-    return [([Run("soak", part, [sys.executable, "test/e2e/soak.py"],
+    return [([Run(f"soak for {o.seconds} s", part, [sys.executable, "test/e2e/soak.py"],
                   picket_env() | {"PICKET_SOAK_SECONDS": str(o.seconds)},
                   o.seconds + 900)
               for part in range(1, o.parts + 1)], 1)]
