@@ -304,7 +304,8 @@ def picket_env():
 
 
 def chaos(o):
-    return [([Run(f"chaos for {o.seconds} s", seed, [sys.executable, "test/e2e/chaos.py", "chaos__"],
+    return [([Run(f"chaos for {o.seconds} s", seed,
+                  [sys.executable, "test/e2e/chaos.py", "chaos__"],
                   picket_env() | {"PICKET_CHAOS_SECONDS": str(o.seconds),
                                   "PICKET_CHAOS_SEED": str(seed)}, o.seconds + 900)
               for seed in range(1, o.storms + 1)], 1)]
