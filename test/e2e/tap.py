@@ -34,6 +34,7 @@ import diagnose
 HASTE = float(os.environ.get("PICKET_TEST_HASTE", "1"))
 TIMEOUT_S = 600  # for one test: only a hang reaches it
 WAIT_S = 120     # for one condition
+SHOWN = 4000     # characters of a text that a failure shows
 SLOW = 0.1       # a test that takes more than this part of its limit says so
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -71,7 +72,8 @@ def equal(got, wanted):
 
 def contains(text, part):
     if part not in text:
-        raise Failed(f"{part!r} is not in {text!r}")
+        shown = text if len(text) < SHOWN else text[:SHOWN] + "..."
+        raise Failed(f"{part!r} is not in {shown!r}")
 
 
 def wait_until(condition, seconds=WAIT_S, what="condition"):
