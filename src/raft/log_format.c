@@ -24,6 +24,8 @@ enum {
     AT_NUMBER = 40,
     AT_DURABLE = 48,
     AT_FIRST_INDEX = 56,
+    AT_LAST_INDEX = 64,
+    AT_LAST_TERM = 72,
     /* Offsets in a record's head. */
     AT_LEN = 8,
     AT_TYPE = 12,
@@ -197,6 +199,8 @@ void pk_batch_encode(struct pk_batch_head *h, uint32_t before,
     pk_put_u64(out + AT_NUMBER, h->number);
     pk_put_u64(out + AT_DURABLE, h->durable);
     pk_put_u64(out + AT_FIRST_INDEX, h->first_index);
+    pk_put_u64(out + AT_LAST_INDEX, h->last_index);
+    pk_put_u64(out + AT_LAST_TERM, h->last_term);
     /* The padding is covered, too: nothing on disk is outside of a checksum. */
     h->chain = chain_of(before, out, size);
     put_u32(out + AT_CHAIN, h->chain);
@@ -214,6 +218,8 @@ static void get_head(const unsigned char *in, struct pk_batch_head *h)
         .number = pk_get_u64(in + AT_NUMBER),
         .durable = pk_get_u64(in + AT_DURABLE),
         .first_index = pk_get_u64(in + AT_FIRST_INDEX),
+        .last_index = pk_get_u64(in + AT_LAST_INDEX),
+        .last_term = pk_get_u64(in + AT_LAST_TERM),
     };
 }
 
@@ -254,10 +260,10 @@ enum pk_batch_state pk_batch_decode(const unsigned char *in, size_t len,
                 get_u32(in + AT_HEAD_SUM) ==
                     pk_crc32c(0, in + AT_CHAIN, PK_BATCH_HEAD - AT_CHAIN);
     if (!head) {
-        /* One of the two numbers may be what is damaged. */
-        bool trace = out->segment == segment->number ||
-                     (out->incarnation == segment->incarnation &&
-                      out->segment > segment->number);
+        /* One of the two numbers may be what is damaged. Data of an earlier use has
+         * neither: nobody outside knows the incarnation. */
+        bool trace =
+            out->segment == segment->number || out->incarnation == segment->incarnation;
         return trace ? PK_BATCH_TRACE : PK_BATCH_BLANK;
     }
     if (!ours) {

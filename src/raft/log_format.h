@@ -12,7 +12,7 @@
 
 enum {
     PK_BLOCK = 4096,     /* what the disk writes at once */
-    PK_BATCH_HEAD = 64,  /* bytes before the records of a batch */
+    PK_BATCH_HEAD = 80,  /* bytes before the records of a batch */
     PK_RECORD_HEAD = 16, /* bytes of each record before its data */
     PK_DURABLE_SLOT = 64,
 };
@@ -64,7 +64,8 @@ struct pk_batch_head {
     uint64_t number;      /* of the batch: 1, 2, 3 ... */
     uint64_t durable;     /* last batch that was durable when this one was written */
     uint64_t first_index; /* of its first entry */
-    uint32_t bytes;       /* before the padding of its last block */
+    uint64_t last_index, last_term; /* of the log, when all of it is taken in */
+    uint32_t bytes;                 /* before the padding of its last block */
     uint32_t records;
     uint32_t chain; /* checksum over the one before and this one */
 };
