@@ -764,8 +764,15 @@ TEST(remote__a_forked_child_has_nothing_of_ours_open)
             found += getpeername(fd, (struct sockaddr *)&at, &len) == 0 &&
                      ntohs(at.sin_port) == world.nodes[0].port;
         }
+        struct picket_event e;
+        (void)alarm(PATIENCE_MS / 1000); /* the parent waits without a limit */
         bool told = picket_left_ms(l) == 0 && picket_lease(p) == 0 &&
-                    picket_release(l) == PICKET_FORKED;
+                    picket_release(l) == PICKET_FORKED &&
+                    picket_watch_next(w, -1, &e) == PICKET_FORKED &&
+                    picket_watch_fd(w) == -1;
+        picket_watch_close(w); /* whose thread is not in this process */
+        picket_lock_close(l);
+        picket_close(p);
         _exit(found + (told ? 0 : 100));
     }
     int status = -1;
