@@ -38,6 +38,7 @@ struct conn {
     char in[IN_MAX];
     size_t in_len;
     struct pk_resp_out out;
+    struct pk_resp_out withheld; /* events, while the world withholds them */
 };
 
 /* One request for the machine, as it came. */
@@ -82,6 +83,7 @@ struct world {
         struct conn *conn;
     } owners[CONNS * NODES];
     unsigned n_owners;
+    bool withholds; /* events reach the owner of their lease only after world_tell() */
     struct node nodes[NODES];
 };
 
@@ -134,6 +136,7 @@ static inline void conn_close(struct conn *c)
     }
     c->watching = false;
     c->out.len = 0;
+    c->withheld.len = 0;
     c->in_len = 0;
 }
 
@@ -142,7 +145,10 @@ static inline void publish(const struct pk_effect *e)
     bool about = e->kind == PK_EV_GRANTED || e->kind == PK_EV_ENDED ||
                  e->kind == PK_EV_LEFT || e->kind == PK_EV_LEASE_ENDED;
     struct conn *owner = about ? owner_of(e->lease) : NULL;
-    if (owner != NULL) {
+    if (owner != NULL && world.withholds) {
+        owner->withheld.resp3 = owner->out.resp3;
+        pk_proto_write_event(&owner->withheld, e);
+    } else if (owner != NULL) {
         pk_proto_write_event(&owner->out, e);
         conn_flush(owner);
     }
@@ -459,6 +465,32 @@ static inline void node_misbehave(struct node *n, const char *when, unsigned tim
     pthread_mutex_unlock(&world.mutex);
 }
 
+/* From now on the owners of leases are told nothing of what happens. */
+static inline void world_withhold(void)
+{
+    pthread_mutex_lock(&world.mutex);
+    world.withholds = true;
+    pthread_mutex_unlock(&world.mutex);
+}
+
+/* Tells the owners what was withheld from them. */
+static inline void world_tell(void)
+{
+    pthread_mutex_lock(&world.mutex);
+    world.withholds = false;
+    for (int n = 0; n < NODES; n++) {
+        for (int i = 0; i < CONNS; i++) {
+            struct conn *c = &world.nodes[n].conns[i];
+            if (c->withheld.len > 0) {
+                pk_resp_raw(&c->out, c->withheld.data, c->withheld.len);
+                c->withheld.len = 0;
+                conn_flush(c);
+            }
+        }
+    }
+    pthread_mutex_unlock(&world.mutex);
+}
+
 static inline unsigned node_accepted(struct node *n)
 {
     pthread_mutex_lock(&world.mutex);
@@ -493,6 +525,7 @@ static inline void world_end(void)
         }
         for (int k = 0; k < CONNS; k++) {
             pk_resp_free(&n->conns[k].out);
+            pk_resp_free(&n->conns[k].withheld);
         }
     }
     pk_machine_free(world.machine);
