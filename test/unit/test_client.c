@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -697,6 +698,54 @@ TEST(client__bad_arguments_are_explained)
     CHECK(picket_acquire(p, "s", &slots, &l) == PICKET_BADARG);
     CHECK(picket_fence_claim(p, "r", 0, NULL) == PICKET_BADARG);
     CHECK_U64(picket_lease(p), 0); /* nothing of this needed a lease */
+    picket_close(p);
+}
+
+TEST(client__a_port_of_postgres_is_a_port)
+{
+    struct picket *p;
+    if (picket_open("postgres://bob:secret@127.0.0.1:1,127.0.0.1:65535/db", NULL, &p) !=
+        PICKET_OK) {
+        CHECK(strstr(picket_last_error(), "no driver for postgres") != NULL);
+        SKIP("no PostgreSQL is built in");
+    }
+    picket_close(p);
+    CHECK(picket_open("postgres://bob:secret@127.0.0.1:65536/db", NULL, &p) ==
+          PICKET_BADARG);
+    CHECK(strstr(picket_last_error(), "secret") == NULL);
+}
+
+struct mask {
+    _Atomic bool known;
+    sigset_t blocked;
+};
+
+static void note_mask(uint64_t safe_until_ms, void *ctx)
+{
+    struct mask *m = ctx;
+    (void)safe_until_ms;
+    if (!m->known) {
+        pthread_sigmask(SIG_BLOCK, NULL, &m->blocked);
+        m->known = true;
+    }
+}
+
+/* Signals are for the program's own threads: a handler of the program never runs in the
+ * client's. */
+TEST(client__its_thread_takes_no_signals)
+{
+    fresh();
+    struct picket *p = open_client(3000);
+    struct picket_lock *l;
+    static struct mask m;
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    picket_on_renewal(l, note_mask, &m);
+    for (uint64_t until = pk_clock_ms() + 20000; !m.known;) {
+        CHECK(pk_clock_ms() < until);
+        (void)usleep(1000);
+    }
+    CHECK(sigismember(&m.blocked, SIGTERM) == 1);
+    CHECK(sigismember(&m.blocked, SIGCHLD) == 1);
     picket_close(p);
 }
 
