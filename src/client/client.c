@@ -78,9 +78,14 @@ void pk_opened_leave(struct pk_opened *o)
     pthread_mutex_unlock(&all_mutex);
 }
 
+bool pk_client_inherited(const struct picket *p)
+{
+    return p->pid != getpid();
+}
+
 enum picket_status pk_client_usable(const struct picket *p)
 {
-    return p->pid == getpid() ? PICKET_OK : pk_fail_plain(PICKET_FORKED);
+    return pk_client_inherited(p) ? pk_fail_plain(PICKET_FORKED) : PICKET_OK;
 }
 
 /* ---- open ---- */
@@ -749,9 +754,9 @@ static void close_client(struct picket *p)
 void picket_close(struct picket *p)
 {
     char why[PK_SENTENCE_MAX];
-    /* In a forked child the memory stays: the parent's threads may have held its mutexes.
-     */
-    if (p != NULL && p->pid == getpid()) {
+    /* A forked child leaves the memory as it is: a thread of the parent may have held its
+     * mutexes, or those of the allocator, at the fork. */
+    if (p != NULL && !pk_client_inherited(p)) {
         pk_sentence_save(why);
         close_client(p);
         pk_sentence_restore(why);

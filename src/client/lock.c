@@ -474,10 +474,8 @@ static bool settled(struct picket_lock *l)
 
 void picket_lock_close(struct picket_lock *l)
 {
-    /* In a forked child the memory stays: the parent's threads may have held the mutex.
-     */
-    if (l == NULL || pk_client_usable(l->client) != PICKET_OK) {
-        return;
+    if (l == NULL || pk_client_inherited(l->client)) {
+        return; /* as picket_close() */
     }
     char why[PK_SENTENCE_MAX];
     pk_sentence_save(why);
@@ -563,6 +561,10 @@ uint64_t picket_left_ms(const struct picket_lock *l)
 
 enum picket_status picket_checkpoint(struct picket_lock *l, uint64_t need_ms)
 {
+    enum picket_status usable = pk_client_usable(l->client);
+    if (usable != PICKET_OK) {
+        return usable;
+    }
     enum picket_state state = picket_state(l);
     uint64_t left = state == PICKET_GONE ? 0 : picket_left_ms(l);
     if ((state == PICKET_HELD || state == PICKET_OVERDUE) && left >= need_ms &&

@@ -287,12 +287,15 @@ enum picket_status picket_watch_next(struct picket_watch *w, int64_t timeout_ms,
 
 int picket_watch_fd(const struct picket_watch *w)
 {
-    return w->client->driver->watch_fd(w->stream);
+    return pk_client_usable(w->client) == PICKET_OK
+               ? w->client->driver->watch_fd(w->stream)
+               : -1;
 }
 
 void picket_watch_close(struct picket_watch *w)
 {
-    if (w != NULL) {
+    /* In a forked child nothing is closed, as in picket_close(). */
+    if (w != NULL && !pk_client_inherited(w->client)) {
         pk_opened_leave(&w->opened);
         w->client->driver->close(w->stream);
         free_texts(w);

@@ -19,7 +19,7 @@ The format of a list:
 
     mutant  short_name_of_the_mistake
     test    test_client lease__         a test of meson's list, and its arguments
-    test    conform_local =fork__       optional: tried if the first one sees nothing
+    test    conform_local fork__        optional: tried if the first one sees nothing
     slow                                optional: never part of a sample
     file    src/client/client.c
     -    the text to replace, which must be in the file exactly once;
@@ -173,6 +173,8 @@ class Build:
         args = list(test["cmd"])
         if words[0] in OWN_ARGUMENTS:
             args = args[:1]
+        # Meson lists a program among the arguments by its path in the build folder.
+        args = [self.path(a) if self.path(a) in self.programs else a for a in args]
         return args + words[1:], dict(test["env"])
 
     def uses(self, words):

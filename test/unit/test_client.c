@@ -5,17 +5,66 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/client.h"
 #include "client/keeper.h"
 #include "host/clock.h"
 #include "statedir.h"
 #include "tap.h"
+
+/* ---- an allocator that can be closed ---- */
+
+static volatile bool allocator_is_closed;
+
+#if defined(__GLIBC__) && !TAP_SANITIZED
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *at, size_t size);
+void __libc_free(void *at);
+
+static void must_be_open(void)
+{
+    if (allocator_is_closed) {
+        abort();
+    }
+}
+
+void *malloc(size_t size)
+{
+    must_be_open();
+    return __libc_malloc(size);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    must_be_open();
+    return __libc_calloc(n, size);
+}
+
+void *realloc(void *at, size_t size)
+{
+    must_be_open();
+    return __libc_realloc(at, size);
+}
+
+void free(void *at)
+{
+    if (at != NULL) { /* to free nothing takes no lock */
+        must_be_open();
+        __libc_free(at);
+    }
+}
+#endif
+
+/* ---- */
 
 static char url[4300];
 
@@ -104,6 +153,68 @@ TEST(client__busy_names_the_holder)
     picket_view_free(v);
     picket_close(b);
     picket_close(a);
+}
+
+TEST(client__try_never_waits)
+{
+    fresh();
+    struct picket *a = open_client(0);
+    struct picket *b = open_client(0);
+    struct picket_lock *l, *m;
+    struct picket_acquire_options o = {.wait_ms = 1000};
+    CHECK(picket_acquire(a, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_try(b, "db", &o, &m) == PICKET_BUSY);
+    picket_close(b);
+    picket_close(a);
+}
+
+/* What is written into the label that others read is one line. */
+TEST(client__a_note_stays_on_its_line)
+{
+    fresh();
+    struct picket *p;
+    struct picket_lock *l;
+    struct picket_view *v;
+    struct picket_options o = {.note = "nightly\nnote=of somebody else"};
+    CHECK(picket_open(url, &o, &p) == PICKET_OK);
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_show(p, "db", &v) == PICKET_OK);
+    CHECK_STR(v->rows[0].note, "nightly note=of somebody else");
+    picket_view_free(v);
+    picket_close(p);
+}
+
+TEST(client__shows_for_how_long_a_lock_is_held)
+{
+    fresh();
+    struct picket *p = open_client(60000);
+    struct picket_lock *l;
+    struct picket_view *v;
+    CHECK(picket_acquire(p, "earlier", NULL, &l) == PICKET_OK);
+    (void)usleep(300000); /* a store that is older than the hold */
+    uint64_t before = pk_clock_ms();
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_show(p, "db", &v) == PICKET_OK);
+    CHECK(v->rows[0].for_ms <= pk_clock_ms() - before + 1);
+    picket_view_free(v);
+    CHECK(picket_show(p, "earlier", &v) == PICKET_OK);
+    CHECK(v->rows[0].for_ms >= 300);
+    picket_view_free(v);
+    picket_close(p);
+}
+
+TEST(client__handles_close_their_descriptors)
+{
+    fresh();
+    struct picket *p = open_client(60000);
+    struct picket_lock *l;
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    size_t before = entries_of("/proc/self/fd");
+    CHECK(picket_loss_fd(l) >= 0 && picket_ready_fd(l) >= 0);
+    CHECK_U64(entries_of("/proc/self/fd"), before + 2);
+    picket_lock_close(l);
+    CHECK_U64(entries_of("/proc/self/fd"), before);
+    picket_close(p);
 }
 
 struct waiter {
@@ -342,6 +453,22 @@ TEST(client__lease_lost_at_once_is_replaced)
     picket_close(p);
 }
 
+/* Grace is for a lease that may come back. The loss descriptor is a timer. */
+TEST(client__max_hold_ends_without_grace)
+{
+    fresh();
+    struct picket_options o = {.ttl_ms = 60000, .grace_ms = 3600000};
+    struct picket_acquire_options hold = {.max_hold_ms = 30000};
+    struct picket *p;
+    struct picket_lock *l;
+    struct itimerspec left;
+    CHECK(picket_open(url, &o, &p) == PICKET_OK);
+    CHECK(picket_acquire(p, "db", &hold, &l) == PICKET_OK);
+    CHECK(timerfd_gettime(picket_loss_fd(l), &left) == 0);
+    CHECK(left.it_value.tv_sec < 30);
+    picket_close(p);
+}
+
 /* Renewals keep a lock for many times its TTL. */
 TEST(client__lease_is_renewed)
 {
@@ -355,27 +482,164 @@ TEST(client__lease_is_renewed)
     picket_close(p);
 }
 
-/* A forked child can't use the handle, and its going away does not end the parent's lock.
- */
+/* ---- fork ---- */
+
+struct handles {
+    struct picket *p;
+    struct picket_lock *held, *waiting;
+    struct picket_watch *watch;
+    uint64_t token;
+};
+
+static bool statuses_are_forked(const struct handles *h)
+{
+    const struct picket_want want = {.name = "db"};
+    struct picket_lock *l;
+    struct picket_watch *w;
+    struct picket_view *v;
+    struct picket_event e;
+    struct picket_fence_state f;
+    uint64_t n;
+    return picket_release(h->held) == PICKET_FORKED &&
+           picket_cancel(h->waiting) == PICKET_FORKED &&
+           picket_wait(h->waiting, -1) == PICKET_FORKED &&
+           picket_checkpoint(h->held, 0) == PICKET_FORKED &&
+           picket_set_value(h->held, "x", 1) == PICKET_FORKED &&
+           picket_extend(h->p, 0) == PICKET_FORKED &&
+           picket_try(h->p, "db", NULL, &l) == PICKET_FORKED &&
+           picket_enqueue(h->p, &want, 1, NULL, &l) == PICKET_FORKED &&
+           picket_show(h->p, "db", &v) == PICKET_FORKED &&
+           picket_watch_open(h->p, "", &w) == PICKET_FORKED &&
+           picket_watch_next(h->watch, -1, &e) == PICKET_FORKED &&
+           picket_fence_claim(h->p, "file", 1, &n) == PICKET_FORKED &&
+           picket_fence_show(h->p, "file", &f) == PICKET_FORKED &&
+           picket_break(h->p, "db", 1, "x") == PICKET_FORKED &&
+           picket_lease_close(h->p, 1) == PICKET_FORKED &&
+           strcmp(picket_last_error(), picket_status_text(PICKET_FORKED)) == 0;
+}
+
+static bool values_are_those_of_a_lost_lock(const struct handles *h)
+{
+    return picket_state(h->held) == PICKET_GONE &&
+           picket_state(h->waiting) == PICKET_GONE && picket_lease(h->p) == 0 &&
+           picket_left_ms(h->held) == 0 && picket_safe_until_ms(h->held) == 0 &&
+           picket_loss_fd(h->held) == -1 && picket_ready_fd(h->waiting) == -1 &&
+           picket_watch_fd(h->watch) == -1 && picket_loss_reason(h->held)[0] == '\0' &&
+           picket_token(h->held) == h->token;
+}
+
+static void close_handles(struct handles *h)
+{
+    picket_watch_close(h->watch);
+    picket_lock_close(h->waiting);
+    picket_lock_close(h->held);
+    picket_detach(h->p);
+    picket_close(h->p);
+}
+
+/* A forked child can't use the handles, and its going away does not end the parent's
+ * lock. None of its calls allocates or waits for a mutex: a thread of the parent may have
+ * been inside of the allocator, or may have held any mutex of the client, at the fork. */
 TEST(client__fork_leaves_the_lock_with_the_parent)
 {
     fresh();
-    struct picket *p = open_client(0);
-    struct picket_lock *l;
-    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    struct handles h = {.p = open_client(60000)};
+    struct picket *other = open_client(60000);
+    struct picket_lock *in_the_way;
+    CHECK(picket_acquire(h.p, "db", NULL, &h.held) == PICKET_OK);
+    CHECK(picket_acquire(other, "queue", NULL, &in_the_way) == PICKET_OK);
+    CHECK(picket_enqueue(h.p, &(struct picket_want){.name = "queue"}, 1, NULL,
+                         &h.waiting) == PICKET_OK);
+    CHECK(picket_watch_open(h.p, "", &h.watch) == PICKET_OK);
+    h.token = picket_token(h.held);
+    pthread_mutex_t *const mutexes[] = {&h.p->opening, &h.p->renewing, &h.p->absorbing,
+                                        &h.p->mutex};
+    for (size_t i = 0; i < sizeof mutexes / sizeof mutexes[0]; i++) {
+        pthread_mutex_lock(mutexes[i]);
+    }
     pid_t child = fork();
     if (child == 0) {
-        bool refused =
-            picket_release(l) == PICKET_FORKED && picket_state(l) == PICKET_GONE;
-        picket_lock_close(l);
-        picket_close(p);
+        (void)alarm(20); /* ends a child that waits for a mutex */
+        allocator_is_closed = true;
+        bool refused = statuses_are_forked(&h) && values_are_those_of_a_lost_lock(&h);
+        close_handles(&h);
         _exit(refused ? 0 : 1);
     }
+    for (size_t i = sizeof mutexes / sizeof mutexes[0]; i > 0; i--) {
+        pthread_mutex_unlock(mutexes[i - 1]);
+    }
     int status = -1;
-    waitpid(child, &status, 0);
+    CHECK(waitpid(child, &status, 0) == child);
     CHECK_U64((uint64_t)status, 0);
-    CHECK(picket_checkpoint(l, 1) == PICKET_OK);
-    CHECK(picket_release(l) == PICKET_OK);
+    CHECK(picket_checkpoint(h.held, 1) == PICKET_OK);
+    CHECK(picket_release(in_the_way) == PICKET_OK);
+    CHECK(picket_wait(h.waiting, 20000) == PICKET_OK);
+    CHECK(picket_release(h.held) == PICKET_OK);
+    close_handles(&h);
+    picket_close(other);
+}
+
+/* ---- */
+
+/* A thread takes a number for its request, and before it sends it, others send more
+ * requests than the store remembers: the number is too old, but the request was never
+ * run. */
+TEST(client__a_request_overtaken_by_others_is_sent_again)
+{
+    fresh();
+    struct picket *p = open_client(60000);
+    struct picket_lock *l, *m;
+    struct pk_effects answer = {0};
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    struct pk_command c = {.verb = PK_LOCK_RELEASE,
+                           .lease = picket_lease(p),
+                           .request = pk_client_request(p),
+                           .name = pk_text("db"),
+                           .token = picket_token(l)};
+    for (int i = 0; i < 40; i++) {
+        CHECK(picket_acquire(p, "other", NULL, &m) == PICKET_OK);
+        picket_lock_close(m);
+    }
+    CHECK(pk_client_call(p, &c, pk_clock_ms() + 20000, &answer) == PICKET_OK);
+    CHECK(pk_client_verdict(&answer) == PICKET_OK);
+    pk_effects_free(&answer);
+    CHECK(picket_try(p, "db", NULL, &m) == PICKET_OK);
+    picket_close(p);
+}
+
+TEST(client__watch_tells_of_its_prefix_only)
+{
+    fresh();
+    struct picket *p = open_client(60000);
+    struct picket_watch *w;
+    struct picket_lock *l;
+    struct picket_event e;
+    CHECK(picket_watch_open(p, "db/", &w) == PICKET_OK);
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_acquire(p, "dc/1", NULL, &l) == PICKET_OK);
+    CHECK(picket_acquire(p, "db/1", NULL, &l) == PICKET_OK);
+    CHECK(picket_watch_next(w, 20000, &e) == PICKET_OK);
+    CHECK_STR(e.name, "db/1");
+    picket_watch_close(w);
+    picket_close(p);
+}
+
+TEST(client__a_store_that_promises_less_is_refused)
+{
+    const char *redlock = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    struct picket_options o = {.require = "correctness"};
+    struct picket *p;
+    fresh();
+    CHECK(picket_open(url, &o, &p) == PICKET_OK);
+    picket_close(p);
+    if (picket_open(redlock, NULL, &p) != PICKET_OK) {
+        SKIP("no such store is built in");
+    }
+    picket_close(p);
+    CHECK(picket_open(redlock, &o, &p) == PICKET_UNSUPPORTED);
+    CHECK(strstr(picket_last_error(), "promises only efficiency") != NULL);
+    o.require = "efficiency";
+    CHECK(picket_open(redlock, &o, &p) == PICKET_OK);
     picket_close(p);
 }
 
@@ -411,12 +675,16 @@ TEST(client__fence_refuses_the_zombie)
     uint64_t fence = 0;
     CHECK(picket_fence_set(p, "file", 1, "one", 3, &fence) == PICKET_OK);
     CHECK(picket_fence_check(p, "file", 2, &fence) == PICKET_UNCLAIMED);
+    CHECK_U64(fence, 1);
     CHECK(picket_fence_claim(p, "file", 2, &fence) == PICKET_OK);
+    fence = 0;
     CHECK(picket_fence_set(p, "file", 1, "zombie", 6, &fence) == PICKET_STALE);
     CHECK_U64(fence, 2);
     char *value;
     size_t len;
+    fence = 0;
     CHECK(picket_fence_get(p, "file", 1, &value, &len, &fence) == PICKET_STALE);
+    CHECK_U64(fence, 2);
     CHECK(picket_fence_get(p, "file", 0, &value, &len, &fence) == PICKET_OK);
     CHECK_STR(value, "one");
     free(value);
@@ -454,6 +722,8 @@ TEST(client__bad_arguments_are_explained)
     struct picket *p;
     struct picket_options o = {.ttl_ms = 10};
     CHECK(picket_open(url, &o, &p) == PICKET_BADARG);
+    o.ttl_ms = 24 * 3600 * 1000 + 1;
+    CHECK(picket_open(url, &o, &p) == PICKET_BADARG);
     o = (struct picket_options){.require = "speed"};
     CHECK(picket_open(url, &o, &p) == PICKET_BADARG);
     CHECK(picket_open("carrier-pigeon:home", NULL, &p) == PICKET_BADARG);
@@ -465,6 +735,54 @@ TEST(client__bad_arguments_are_explained)
     CHECK(picket_acquire(p, "s", &slots, &l) == PICKET_BADARG);
     CHECK(picket_fence_claim(p, "r", 0, NULL) == PICKET_BADARG);
     CHECK_U64(picket_lease(p), 0); /* nothing of this needed a lease */
+    picket_close(p);
+}
+
+TEST(client__a_port_of_postgres_is_a_port)
+{
+    struct picket *p;
+    if (picket_open("postgres://bob:secret@127.0.0.1:1,127.0.0.1:65535/db", NULL, &p) !=
+        PICKET_OK) {
+        CHECK(strstr(picket_last_error(), "no driver for postgres") != NULL);
+        SKIP("no PostgreSQL is built in");
+    }
+    picket_close(p);
+    CHECK(picket_open("postgres://bob:secret@127.0.0.1:65536/db", NULL, &p) ==
+          PICKET_BADARG);
+    CHECK(strstr(picket_last_error(), "secret") == NULL);
+}
+
+struct mask {
+    _Atomic bool known;
+    sigset_t blocked;
+};
+
+static void note_mask(uint64_t safe_until_ms, void *ctx)
+{
+    struct mask *m = ctx;
+    (void)safe_until_ms;
+    if (!m->known) {
+        pthread_sigmask(SIG_BLOCK, NULL, &m->blocked);
+        m->known = true;
+    }
+}
+
+/* Signals are for the program's own threads: a handler of the program never runs in the
+ * client's. */
+TEST(client__its_thread_takes_no_signals)
+{
+    fresh();
+    struct picket *p = open_client(3000);
+    struct picket_lock *l;
+    static struct mask m;
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    picket_on_renewal(l, note_mask, &m);
+    for (uint64_t until = pk_clock_ms() + 20000; !m.known;) {
+        CHECK(pk_clock_ms() < until);
+        (void)usleep(1000);
+    }
+    CHECK(sigismember(&m.blocked, SIGTERM) == 1);
+    CHECK(sigismember(&m.blocked, SIGCHLD) == 1);
     picket_close(p);
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The network driver among nodes that redirect, die, fall silent and talk nonsense. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -8,42 +7,6 @@
 #include "client/driver.h"
 #include "drivers/remote_url.h"
 #include "fakenode.h"
-
-enum { PATIENCE_MS = 120000, LONG_TTL_MS = 600000 };
-
-static struct picket *open_client(const char *url, uint32_t ttl_ms)
-{
-    struct picket *p = NULL;
-    struct picket_options o = {.ttl_ms = ttl_ms};
-    CHECK(picket_open(url, &o, &p) == PICKET_OK);
-    return p;
-}
-
-static struct picket_lock *take(struct picket *p, const char *name)
-{
-    struct picket_lock *l;
-    CHECK(picket_acquire(p, name, NULL, &l) == PICKET_OK);
-    return l;
-}
-
-static struct picket_lock *enqueue(struct picket *p, const char *name,
-                                   const struct picket_acquire_options *o)
-{
-    struct picket_want want = {.name = name};
-    struct picket_lock *l;
-    CHECK(picket_enqueue(p, &want, 1, o, &l) == PICKET_OK);
-    return l;
-}
-
-static bool readable(int fd, int timeout_ms)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    int n;
-    do {
-        n = poll(&p, 1, timeout_ms);
-    } while (n < 0 && errno == EINTR);
-    return n == 1;
-}
 
 /* ---- where to go ---- */
 
@@ -767,8 +730,15 @@ TEST(remote__a_forked_child_has_nothing_of_ours_open)
             found += getpeername(fd, (struct sockaddr *)&at, &len) == 0 &&
                      ntohs(at.sin_port) == world.nodes[0].port;
         }
+        struct picket_event e;
+        (void)alarm(PATIENCE_MS / 1000); /* the parent waits without a limit */
         bool told = picket_left_ms(l) == 0 && picket_lease(p) == 0 &&
-                    picket_release(l) == PICKET_FORKED;
+                    picket_release(l) == PICKET_FORKED &&
+                    picket_watch_next(w, -1, &e) == PICKET_FORKED &&
+                    picket_watch_fd(w) == -1;
+        picket_watch_close(w); /* whose thread is not in this process */
+        picket_lock_close(l);
+        picket_close(p);
         _exit(found + (told ? 0 : 100));
     }
     int status = -1;
