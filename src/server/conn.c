@@ -221,6 +221,9 @@ static size_t take(struct pk_conn *c, const char *data, size_t len)
             break;
         }
         used += one;
+        if (c->stall != PK_STALL_NONE) {
+            break; /* a wait ends with its own answer, not with those before it */
+        }
         if (pk_conn_unsent(c) > PK_CONN_UNSENT_SOFT) {
             pk_conn_stall(c, PK_STALL_OUTPUT);
         } else if (c->pending >= PK_CONN_PENDING_MAX) {

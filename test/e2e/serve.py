@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -433,6 +434,89 @@ def pipeline__with_long_answers_does_not_get_stuck(t):
                     contains(c.reply(), "picket_version")
                 for _ in range(100):
                     equal(fields(fields(c.reply())["rows"][0])["value"], value)
+
+
+def packed(*words):
+    """One request as bytes."""
+    parts = [str(w).encode() for w in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p)
+                                              for p in parts)
+
+
+def send_at_once(node, c, requests):
+    """Sends while the node is frozen, so that it finds all of a short text at once."""
+    data = b"".join(packed(*r) for r in requests)
+    node.stop()
+    pid = os.fork()
+    if pid == 0:
+        c.socket.settimeout(None)
+        c.socket.sendall(data)
+        os._exit(0)
+    # Frozen, it takes no more than the kernel's buffers hold.
+    short = len(data) < 32768
+    if short:
+        os.waitpid(pid, 0)
+    node.cont()
+    return None if short else pid
+
+
+def nothing_passes_a_blocked_acquire(t, before, unread=False):
+    """Sends `before`, then an acquire that has to wait, and more. What follows the
+    acquire must be answered after it; so must another acquire that waits."""
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as holder, Connection(n1.port) as c:
+            def waits_for(name):
+                return holder.ask("LOCK", "SHOW", name).get("waiters") == 1
+
+            def granted():
+                reply = c.reply()
+                check(isinstance(reply, list), f"{reply!r} in place of a grant")
+                return fields(reply)["token"]
+            holder.ask("FENCE", "SET", "big", 1, "v" * 50000)
+            held, lease = open_lease(holder), open_lease(c)
+            tokens = [acquire(holder, held, name) for name in ("a", "b")]
+            after = [("LOCK", "ACQUIRE", lease, "a"), ("PING", "one"),
+                     ("LOCK", "TRY", lease, "free"), ("LOCK", "ACQUIRE", lease, "b"),
+                     ("PING", "two")]
+            if unread:
+                send_at_once(n1, c, before)
+                select.select([c.socket], [], [])
+                send_at_once(n1, c, after)
+                wait_until(lambda: waits_for("a"))
+                sender = None
+            else:
+                sender = send_at_once(n1, c, before + after)
+            for _ in before:
+                with contextlib.suppress(ServerError):
+                    c.reply()
+            wait_until(lambda: waits_for("a"))
+            holder.ask("LOCK", "RELEASE", held, "a", tokens[0])
+            tokens.append(granted())
+            equal(c.reply(), "one")
+            tokens.append(granted())
+            wait_until(lambda: waits_for("b"))
+            holder.ask("LOCK", "RELEASE", held, "b", tokens[1])
+            tokens.append(granted())
+            equal(c.reply(), "two")
+            equal(tokens, sorted(set(tokens)))
+            if sender is not None:
+                os.waitpid(sender, 0)
+
+
+@test
+def resp2__nothing_passes_a_blocked_acquire_behind_several_entries(t):
+    nothing_passes_a_blocked_acquire(t, [("FENCE", "SET", "r", 1, "v" * 50000)] * 60)
+
+
+@test
+def resp2__nothing_passes_a_blocked_acquire_at_the_limit_of_requests(t):
+    nothing_passes_a_blocked_acquire(t, [("FENCE", "GET", "x")] * 1023)
+
+
+@test
+def resp2__nothing_passes_a_blocked_acquire_behind_unread_answers(t):
+    nothing_passes_a_blocked_acquire(t, [("FENCE", "GET", "big")] * 500, unread=True)
 
 
 @test
