@@ -164,6 +164,31 @@ def sigterm__without_a_quorum_refuses_what_is_pending(t):
             n.cont()
 
 
+@test(timeout=60)
+def sigterm__twice_waits_for_nobody_and_answers_what_is_pending(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect(timeout=20) as c, leader.connect() as other:
+            for n in followers:
+                n.stop()
+            c.send("LEASE", "OPEN", LONG_MS)
+
+            def pending():
+                status = other.ask("CLUSTER", "STATUS")
+                return status["last_index"] > status["commit_index"]
+            wait_until(pending)
+            leader.process.terminate()
+            wait_until(lambda: "event=draining" in leader.words())
+            leader.process.terminate()
+            try:
+                raise Failed(f"answered: {c.reply()}")
+            except ServerError as e:
+                equal(e.code, "UNKNOWN")
+        equal(leader.process.wait(20), 0)
+        for n in followers:
+            n.cont()
+
+
 @test
 def config_file__counts_less_than_the_command_line(t):
     port, raft = free_ports(2)
@@ -368,6 +393,13 @@ def log__can_be_parsed_in_both_forms(t):
 
 # ---- requests ----
 
+def packed(*words):
+    """One request as bytes."""
+    parts = [str(w).encode() for w in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p)
+                                              for p in parts)
+
+
 @test
 def resp2__blocks_and_resp3__pushes(t):
     with one(t) as cluster:
@@ -421,6 +453,31 @@ def pipeline__of_10000_is_answered_in_order(t):
 
 
 @test
+def pipeline__of_words_that_need_no_log_is_answered_in_order(t):
+    """Refusals are quicker than the log, and garbage ends the connection; neither may
+    pass the answers to what was sent before."""
+    with one(t) as cluster, Connection(cluster.nodes[0].port, timeout=20) as c:
+        quick = [("SET", "k", "v"), ("FROB",), ("LOCK", "FROB"), ("LEASE", "OPEN"),
+                 ("CLUSTER", "FROB"), ("LOCK", "WATCH"), ("PING", "x"), ("AUTH", "x"),
+                 ("SCRIPT", "EXISTS", "x"), ("HELLO", "2"), ("LOCK", "UNWATCH")]
+        requests = []
+        for i, words in enumerate(quick):
+            requests += [packed("FENCE", "SET", f"r{i}", i + 1, "v"), packed(*words)]
+        requests += [packed("FENCE", "SET", "last", 99, "v"), b"*1\r\n+garbage\r\n"]
+        c.socket.sendall(b"".join(requests))
+        for i in range(len(quick)):
+            equal(fields(c.reply())["token"], i + 1)
+            with contextlib.suppress(ServerError):
+                c.reply()
+        equal(fields(c.reply())["token"], 99)
+        try:
+            raise Failed(f"taken: {c.reply()}")
+        except ServerError as e:
+            equal(e.code, "ERR")
+        equal(c.socket.recv(1), b"")
+
+
+@test
 def pipeline__with_long_answers_does_not_get_stuck(t):
     with three(t) as cluster:
         for node in cluster.nodes:
@@ -434,13 +491,6 @@ def pipeline__with_long_answers_does_not_get_stuck(t):
                     contains(c.reply(), "picket_version")
                 for _ in range(100):
                     equal(fields(fields(c.reply())["rows"][0])["value"], value)
-
-
-def packed(*words):
-    """One request as bytes."""
-    parts = [str(w).encode() for w in words]
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p)
-                                              for p in parts)
 
 
 def send_at_once(node, c, requests):
@@ -517,6 +567,77 @@ def resp2__nothing_passes_a_blocked_acquire_at_the_limit_of_requests(t):
 @test
 def resp2__nothing_passes_a_blocked_acquire_behind_unread_answers(t):
     nothing_passes_a_blocked_acquire(t, [("FENCE", "GET", "big")] * 500, unread=True)
+
+
+@test(timeout=60)
+def answers__never_go_to_another_client(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect(timeout=20) as other:
+            def clients():
+                return re.search(r"connected_clients:(\d+)", other.ask("INFO"))[1]
+
+            def pending():
+                status = other.ask("CLUSTER", "STATUS")
+                return status["last_index"] > status["commit_index"]
+            for n in followers:
+                n.stop()
+            with Connection(leader.port) as gone:
+                gone.send("LEASE", "OPEN", LONG_MS)
+                wait_until(pending)
+            wait_until(lambda: clients() == "1", what="the end of the connection")
+            with Connection(leader.port, timeout=20) as c:
+                equal(c.ask("PING", "mine"), "mine")  # it has the other one's place now
+                for n in followers:
+                    n.cont()
+                wait_until(lambda: not pending(), what="the answer to nobody")
+                equal(c.ask("PING", "mine"), "mine")
+
+
+@test
+def leases__are_to_be_renewed_long_before_their_end(t):
+    with one(t) as cluster, cluster.nodes[0].connect() as c:
+        for _ in range(50):
+            opened = c.ask("LEASE", "OPEN", LONG_MS)
+            renewed = c.ask("LEASE", "RENEW", opened["lease"])
+            for wish in (opened["renew_after_ms"], renewed["renew_after_ms"]):
+                check(LONG_MS // 4 < wish <= LONG_MS // 2, f"after {wish} ms")
+
+
+@test
+def watch__tells_of_names_that_begin_with_the_prefix(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c, n1.connect() as watcher:
+            lease = open_lease(c)
+            equal(refusal(watcher, "LOCK", "WATCH", "PREFIX", "p" * 256).code, "BADARG")
+            equal(watcher.ask("LOCK", "WATCH", "PREFIX", "p" * 255), "OK")
+            equal(watcher.ask("LOCK", "WATCH", "PREFIX", "db/"), "OK")
+            for name in ("db", "dbx", "db/", "db/a", "d", "x/db/"):
+                acquire(c, lease, name)
+            equal([watcher.push()[2]["name"] for _ in range(2)], ["db/", "db/a"])
+            equal(watcher.ask("LOCK", "UNWATCH"), "OK")
+            acquire(c, lease, "db/b")
+            equal((watcher.ask("PING"), watcher.pushes), ("PONG", []))
+
+
+@test
+def owners__of_a_lease_are_the_latest_four(t):
+    with one(t) as cluster, contextlib.ExitStack() as all_of_them:
+        n1 = cluster.nodes[0]
+        c = all_of_them.enter_context(n1.connect())
+        lease = open_lease(c)
+        token = acquire(c, lease, "db")
+        owners = [c]
+        for _ in range(5):
+            owners.append(all_of_them.enter_context(n1.connect()))
+            equal(owners[-1].ask("LEASE", "RENEW", lease)["status"], "OK")
+        n1.ask("LOCK", "BREAK", "db", token)
+        told = []
+        for owner in owners:
+            owner.ask("PING")
+            told.append([push[1] for push in owner.pushes])
+        equal(told, [[], []] + [["ended"]] * 4)
 
 
 @test
