@@ -161,7 +161,7 @@ TEST(past__tells_losses_with_their_reason)
     end();
 }
 
-/* A lock of several holders: an end is noted on the hold that ended, whatever the order. */
+/* A lock of several holders: an end is noted on the hold that ended. */
 TEST(past__tells_holds_of_one_lock_apart)
 {
     begin();
