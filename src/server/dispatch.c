@@ -299,6 +299,9 @@ static void do_hello(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
             }
         }
         o->resp3 = pk_resp_is(args[1], "3");
+        if (!o->resp3) {
+            pk_hub_unwatch(&c->server->hub, c); /* it would take events for answers */
+        }
     }
     hello_map(c);
 }

@@ -268,6 +268,25 @@ def watch__tells_of_names_that_begin_with_the_prefix(t):
 
 
 @test
+def watch__ends_with_resp3(t):
+    """RESP2 has no pushes: an event would be taken for the next answer."""
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c, n1.connect() as watcher:
+            lease = open_lease(c)
+            equal(watcher.ask("LOCK", "WATCH"), "OK")
+            watcher.ask("HELLO", "3")
+            acquire(c, lease, "a")
+            equal(watcher.push()[2]["name"], "a")
+            watcher.ask("HELLO", "2")
+            acquire(c, lease, "b")
+            equal(watcher.ask("PING"), "PONG")
+            watcher.ask("HELLO", "3")
+            acquire(c, lease, "c")
+            equal((watcher.ask("PING"), watcher.pushes), ("PONG", []))
+
+
+@test
 def owners__of_a_lease_are_the_latest_four(t):
     with one(t) as cluster, contextlib.ExitStack() as all_of_them:
         n1 = cluster.nodes[0]
