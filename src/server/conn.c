@@ -312,6 +312,7 @@ void pk_conns_run(struct pk_server *s)
             continue;
         }
         c->stall = PK_STALL_NONE;
+        c->in_since_ms = pk_server_now(s); /* we did not read on, so it could not send */
         consume(c, c->in, c->in_len);
     }
 }

@@ -68,6 +68,15 @@ def send_until_full(s, data, most):
     return sent
 
 
+def sample(node, name):
+    """One number of the node's metrics."""
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=10)
+    with contextlib.closing(c):
+        c.request("GET", "/metrics")
+        text = c.getresponse().read().decode()
+    return int(next(l for l in text.splitlines() if l.startswith(name + " ")).split()[1])
+
+
 @test
 def garbage__is_answered_and_the_door_closed(t):
     rng = random.Random(7)
@@ -143,6 +152,33 @@ def requests__that_never_end_keep_nobody_from_being_served(t):
                    what="the memory's return")
 
 
+@test(timeout=120)
+def unfinished_request__is_given_up_after_its_time_and_not_before(t):
+    """A request has half a minute to arrive. While the node itself does not read on, that
+    is not the client's time."""
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            c.ask("FENCE", "SET", "big", 1, "v" * 60000)
+        with dial(n1.port) as slow, Connection(n1.port, timeout=60) as c:
+            n = 400
+            c.socket.sendall(b"FENCE GET big\r\n" * n)
+            select.select([c.socket], [], [])
+            # It does not read its answers, so the node stops in the middle of this.
+            c.socket.sendall(b"PING before\r\nPING af")
+            slow.sendall(b"*2\r\n$4\r\nPING\r\n$9\r\nunfini")
+            slow.settimeout(120)
+            equal(rest_of(slow), b"")
+            equal(sample(n1, "picket_slow_connections_closed_total"), 1)
+            for _ in range(n):
+                equal(len(fields(c.reply())["value"]), 60000)
+            equal(c.reply(), "before")
+            for _ in range(200):  # it looks for slow ones a few times a second
+                honest(n1)
+            c.socket.sendall(b"ter\r\n")
+            equal(c.reply(), "after")
+
+
 @test
 def watcher__that_does_not_read_gets_a_gap(t):
     with one(t) as cluster:
@@ -193,15 +229,6 @@ def reader__that_never_reads_is_not_read_from(t):
             grown = n1.memory() - before
             check(grown < 96 * MB, f"{grown} bytes more")
         honest(n1)
-
-
-def sample(node, name):
-    """One number of the node's metrics."""
-    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=10)
-    with contextlib.closing(c):
-        c.request("GET", "/metrics")
-        text = c.getresponse().read().decode()
-    return int(next(l for l in text.splitlines() if l.startswith(name + " ")).split()[1])
 
 
 @test
