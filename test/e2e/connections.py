@@ -215,7 +215,7 @@ def resp2__nothing_passes_a_blocked_acquire_behind_unread_answers(t):
     nothing_passes_a_blocked_acquire(t, [("FENCE", "GET", "big")] * 500, unread=True)
 
 
-@test(timeout=60)
+@test
 def answers__never_go_to_another_client(t):
     with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
         leader, followers = cluster.leader(), cluster.followers()

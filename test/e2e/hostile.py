@@ -152,7 +152,7 @@ def requests__that_never_end_keep_nobody_from_being_served(t):
                    what="the memory's return")
 
 
-@test(timeout=120)
+@test
 def unfinished_request__is_given_up_after_its_time_and_not_before(t):
     """A request has half a minute to arrive. While the node itself does not read on, that
     is not the client's time."""
@@ -250,7 +250,7 @@ def requests_in_flight__of_one_client_are_bounded(t):
               "they came one by one")
 
 
-@test(timeout=60)
+@test
 def relay__keeps_little_for_a_side_that_does_not_read(t):
     with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
         leader, (follower, _) = cluster.leader(), cluster.followers()

@@ -256,6 +256,26 @@ def changes__that_cannot_be_are_refused(t):
 
 
 @test
+def join__of_a_node_of_another_cluster_is_not_asked_for(t):
+    """Whoever restarts a node with the address of the wrong cluster changes nothing."""
+    def members(node):
+        return [m["name"] for m in node.ask("CLUSTER", "STATUS")["members"]]
+    with Cluster(t.program, t.path("a"), 1) as mine, \
+            Cluster(t.program, t.path("b"), 1) as other:
+        n2 = mine.join("n2", mine.nodes[0])
+        wait_until(lambda: members(mine.nodes[0]) == ["n1", "n2"])
+        wait_until(lambda: "event=started" in n2.words())
+        n2.kill()
+        n2.place = ["--join", f"127.0.0.1:{other.nodes[0].port}"]
+        n2.start()
+        wait_until(lambda: n2.words().count("event=started") == 2)
+        equal(members(other.nodes[0]), ["n1"])
+        contains(n2.words(), "event=join-refused")
+        contains(n2.words(), "another cluster")
+        equal(members(mine.nodes[0]), ["n1", "n2"])
+
+
+@test
 def words__that_are_wrong_cost_one_line(t):
     for words, part in (
             ((), "what to do"), (("frob",), "none of status, add"),

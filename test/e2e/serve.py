@@ -163,7 +163,7 @@ def sigterm__without_a_quorum_refuses_what_is_pending(t):
             n.cont()
 
 
-@test(timeout=60)
+@test
 def sigterm__twice_waits_for_nobody_and_answers_what_is_pending(t):
     with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
         leader, followers = cluster.leader(), cluster.followers()
