@@ -221,6 +221,9 @@ static size_t take(struct pk_conn *c, const char *data, size_t len)
             break;
         }
         used += one;
+        if (c->stall != PK_STALL_NONE) {
+            break; /* a wait ends with its own answer, not with those before it */
+        }
         if (pk_conn_unsent(c) > PK_CONN_UNSENT_SOFT) {
             pk_conn_stall(c, PK_STALL_OUTPUT);
         } else if (c->pending >= PK_CONN_PENDING_MAX) {
@@ -309,6 +312,7 @@ void pk_conns_run(struct pk_server *s)
             continue;
         }
         c->stall = PK_STALL_NONE;
+        c->in_since_ms = pk_server_now(s); /* we did not read on, so it could not send */
         consume(c, c->in, c->in_len);
     }
 }

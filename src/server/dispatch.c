@@ -119,9 +119,9 @@ static void answered(struct pk_conn *c)
 {
     PK_ASSERT(c->pending > 0);
     c->pending--;
-    bool over = c->stall == PK_STALL_ANSWERS && c->pending == 0;
-    bool waited = c->stall == PK_STALL_WAIT && c->wait_lease == 0;
-    if (over || waited) {
+    /* The request that a connection waits for is the last one that was taken in. */
+    bool over = c->stall == PK_STALL_ANSWERS || c->stall == PK_STALL_WAIT;
+    if (over && c->pending == 0 && c->wait_lease == 0) {
         pk_conn_wake(c);
     }
 }
@@ -299,6 +299,9 @@ static void do_hello(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
             }
         }
         o->resp3 = pk_resp_is(args[1], "3");
+        if (!o->resp3) {
+            pk_hub_unwatch(&c->server->hub, c); /* it would take events for answers */
+        }
     }
     hello_map(c);
 }

@@ -389,6 +389,26 @@ def losses_and_refusals__come_with_their_reason(t):
 
 
 @test
+def restore__leaves_nothing_of_the_past(t):
+    """What was seen is not what happened in the restored state, nor at its times."""
+    with one(t) as cluster, cluster.nodes[0].connect() as c:
+        n1 = cluster.nodes[0]
+        equal(t.picket("cluster", "backup", t.path("b"), "--on", n1.url).returncode, 0)
+        token = acquire(c, open_lease(c), "db")
+        c.ask("LOCK", "BREAK", "db", token)
+        with Viewer(n1, lock="db") as v:
+            v.next()
+            equal((len(v.told["losses"]), len(v.told["lock"]["past"])), (1, 1))
+            done = t.picket("cluster", "restore", t.path("b"), "--yes", "--on", n1.url)
+            equal(done.returncode, 0)
+            with n1.connect() as again:  # owners of leases are disconnected
+                token = acquire(again, open_lease(again), "db")
+                v.until(lambda v: v.row("db") and v.row("db")["token"] == token)
+            equal([h["token"] for h in v.told["lock"]["past"]], [token])
+            equal(v.told["losses"], [])
+
+
+@test
 def one_lock__shows_its_queue_and_its_past(t):
     with one(t) as cluster, cluster.nodes[0].connect() as c:
         leases = [open_lease(c, f"worker-{i}") for i in range(3)]

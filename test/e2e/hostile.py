@@ -2,6 +2,7 @@
 """Clients that mean harm, or have bugs (P10): what they can take is bounded, and others
 are served meanwhile. Memory is measured, time is not."""
 import contextlib
+import http.client
 import os
 import random
 import resource
@@ -65,6 +66,15 @@ def send_until_full(s, data, most):
             break
         sent, at = sent + n, (at + n) % len(data)
     return sent
+
+
+def sample(node, name):
+    """One number of the node's metrics."""
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
+    with contextlib.closing(c):
+        c.request("GET", "/metrics")
+        text = c.getresponse().read().decode()
+    return int(next(l for l in text.splitlines() if l.startswith(name + " ")).split()[1])
 
 
 @test
@@ -143,6 +153,33 @@ def requests__that_never_end_keep_nobody_from_being_served(t):
 
 
 @test
+def unfinished_request__is_given_up_after_its_time_and_not_before(t):
+    """A request has half a minute to arrive. While the node itself does not read on, that
+    is not the client's time."""
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            c.ask("FENCE", "SET", "big", 1, "v" * 60000)
+        with dial(n1.port) as slow, Connection(n1.port) as c:
+            n = 400
+            c.socket.sendall(b"FENCE GET big\r\n" * n)
+            select.select([c.socket], [], [])
+            # It does not read its answers, so the node stops in the middle of this.
+            c.socket.sendall(b"PING before\r\nPING af")
+            slow.sendall(b"*2\r\n$4\r\nPING\r\n$9\r\nunfini")
+            slow.settimeout(120)
+            equal(rest_of(slow), b"")
+            equal(sample(n1, "picket_slow_connections_closed_total"), 1)
+            for _ in range(n):
+                equal(len(fields(c.reply())["value"]), 60000)
+            equal(c.reply(), "before")
+            for _ in range(200):  # it looks for slow ones a few times a second
+                honest(n1)
+            c.socket.sendall(b"ter\r\n")
+            equal(c.reply(), "after")
+
+
+@test
 def watcher__that_does_not_read_gets_a_gap(t):
     with one(t) as cluster:
         n1 = cluster.nodes[0]
@@ -192,6 +229,52 @@ def reader__that_never_reads_is_not_read_from(t):
             grown = n1.memory() - before
             check(grown < 96 * MB, f"{grown} bytes more")
         honest(n1)
+
+
+@test
+def requests_in_flight__of_one_client_are_bounded(t):
+    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
+        n1, n, most = cluster.nodes[0], 2000, 1024
+        # Frozen, the node finds them all at once, and could take them in at once.
+        n1.stop()
+        c.socket.sendall(b"FENCE GET none\r\n" * n)
+        n1.cont()
+        for _ in range(n):
+            try:
+                raise Failed(f"found: {c.reply()}")
+            except ServerError as e:
+                equal(e.code, "NOTFOUND")
+        count = sample(n1, "picket_batch_commands_count")
+        equal(sample(n1, 'picket_batch_commands_bucket{le="%d"}' % most), count)
+        check(sample(n1, 'picket_batch_commands_bucket{le="%d"}' % (most // 2)) < count,
+              "they came one by one")
+
+
+@test
+def relay__keeps_little_for_a_side_that_does_not_read(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
+        leader, (follower, _) = cluster.leader(), cluster.followers()
+        with leader.connect() as c:
+            c.ask("FENCE", "SET", "big", 1, "v" * 60000)
+        honest(follower)
+        before = follower.memory()
+        # The client does not read: 180 MB of answers, of which the follower keeps little.
+        asked = sample(leader, "picket_requests_total")
+        with dial(follower.port) as s:
+            s.sendall(b"FENCE GET big\r\n" * 3000)
+            wait_until(lambda: sample(leader, "picket_requests_total") > asked + 500)
+            for _ in range(100):
+                honest(follower)
+            grown = follower.memory() - before
+            check(grown < SLACK, f"{grown} bytes more")
+        # The leader does not read: the follower takes no more than it can keep.
+        with dial(follower.port) as s:
+            s.sendall(b"FENCE GET none\r\n")
+            check(s.recv(9) == b"-NOTFOUND", "not relayed")
+            leader.stop()
+            sent = send_until_full(s, b"FENCE GET none\r\n" * 4096, 64 * MB)
+            leader.cont()
+            check(sent < 64 * MB, f"{sent} bytes were taken in")
 
 
 @test

@@ -4,8 +4,8 @@ import json
 import os
 import shutil
 
-from cluster import Cluster, ServerError
-from tap import alive, check, contains, equal, main, test, wait_until
+from cluster import Cluster, ServerError, free_ports
+from tap import Failed, alive, check, contains, equal, main, test, wait_until
 
 
 class Site:
@@ -222,6 +222,57 @@ def status__shows_who_is_missing(t):
         done = status()
         equal((done.returncode, done.stdout, done.stderr.count("\n")), (125, "", 1))
         contains(done.stderr, "no node of picket://")
+
+
+def refusal(c, *words):
+    """The error that must come."""
+    try:
+        reply = c.ask(*words)
+    except ServerError as e:
+        return str(e)
+    raise Failed(f"{words} was answered: {reply}")
+
+
+@test
+def changes__that_cannot_be_are_refused(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c, n1.connect() as slow:
+            equal(refusal(c, "CLUSTER", "REMOVE", "n1"),
+                  "ERR the last node can't be removed")
+            # A node that is not there can be listed, but never catches up.
+            equal(c.ask("CLUSTER", "ADD", "n2", f"127.0.0.1:{free_ports(1)[0]}"), "OK")
+            slow.socket.sendall(b"PING\r\nCLUSTER PROMOTE n2\r\n")
+            equal(slow.reply(), "PONG")
+            for words in (("REMOVE", "n2"), ("PROMOTE", "n2")):
+                equal(refusal(c, "CLUSTER", *words),
+                      "ERR another membership change is under way")
+            try:
+                raise Failed(f"promoted: {slow.reply()}")
+            except ServerError as e:
+                equal(e.code, "ERR")
+            equal(c.ask("CLUSTER", "REMOVE", "n2"), "OK")
+            equal([m["name"] for m in c.ask("CLUSTER", "STATUS")["members"]], ["n1"])
+
+
+@test
+def join__of_a_node_of_another_cluster_is_not_asked_for(t):
+    """Whoever restarts a node with the address of the wrong cluster changes nothing."""
+    def members(node):
+        return [m["name"] for m in node.ask("CLUSTER", "STATUS")["members"]]
+    with Cluster(t.program, t.path("a"), 1) as mine, \
+            Cluster(t.program, t.path("b"), 1) as other:
+        n2 = mine.join("n2", mine.nodes[0])
+        wait_until(lambda: members(mine.nodes[0]) == ["n1", "n2"])
+        wait_until(lambda: "event=started" in n2.words())
+        n2.kill()
+        n2.place = ["--join", f"127.0.0.1:{other.nodes[0].port}"]
+        n2.start()
+        wait_until(lambda: n2.words().count("event=started") == 2)
+        equal(members(other.nodes[0]), ["n1"])
+        contains(n2.words(), "event=join-refused")
+        contains(n2.words(), "another cluster")
+        equal(members(mine.nodes[0]), ["n1", "n2"])
 
 
 @test

@@ -164,6 +164,31 @@ def sigterm__without_a_quorum_refuses_what_is_pending(t):
 
 
 @test
+def sigterm__twice_waits_for_nobody_and_answers_what_is_pending(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect(timeout=20) as c, leader.connect() as other:
+            for n in followers:
+                n.stop()
+            c.send("LEASE", "OPEN", LONG_MS)
+
+            def pending():
+                status = other.ask("CLUSTER", "STATUS")
+                return status["last_index"] > status["commit_index"]
+            wait_until(pending)
+            leader.process.terminate()
+            wait_until(lambda: "event=draining" in leader.words())
+            leader.process.terminate()
+            try:
+                raise Failed(f"answered: {c.reply()}")
+            except ServerError as e:
+                equal(e.code, "UNKNOWN")
+        equal(leader.process.wait(20), 0)
+        for n in followers:
+            n.cont()
+
+
+@test
 def config_file__counts_less_than_the_command_line(t):
     port, raft = free_ports(2)
     t.write("n.conf", f"# a remark\n\nname = from-file\nlisten = 127.0.0.1:{port}\n"
@@ -363,91 +388,6 @@ def log__can_be_parsed_in_both_forms(t):
             events.append(event["event"])
         equal((events[0], events[-1]), ("started", "stopped"))
         check({"serving", "draining", "stopping"} <= set(events), str(events))
-
-
-# ---- requests ----
-
-@test
-def resp2__blocks_and_resp3__pushes(t):
-    with one(t) as cluster:
-        n1 = cluster.nodes[0]
-        with Connection(n1.port) as a, Connection(n1.port) as b, n1.connect() as c:
-            leases = [open_lease(x) for x in (a, b, c)]
-            first = fields(a.ask("LOCK", "ACQUIRE", leases[0], "db"))["token"]
-            b.send("LOCK", "ACQUIRE", leases[1], "db", "WAIT", "forever")
-            b.send("PING")
-            wait_until(lambda: fields(a.ask("LOCK", "SHOW", "db")).get("waiters") == 1)
-            queued = c.ask("LOCK", "ACQUIRE", leases[2], "db", "REQUEST", 77)
-            equal((queued["status"], queued["place"]), ("QUEUED", 2))
-            equal(c.ask("PING"), "PONG")
-            a.ask("LOCK", "RELEASE", leases[0], "db", first)
-            second = fields(b.reply())["token"]
-            equal(b.reply(), "PONG")
-            b.ask("LOCK", "RELEASE", leases[1], "db", second)
-            kind, what, event = c.push()
-            equal((kind, what, event["lease"], event["request"]),
-                  ("event", "granted", leases[2], 77))
-            check(first < second < event["token"], "tokens don't grow")
-            # A wait that ends without a grant says so, and how.
-            late = refusal(b, "LOCK", "ACQUIRE", leases[1], "db", "WAIT", 50)
-            equal(late.code, "TIMEOUT")
-
-
-@test
-def pipeline__of_10000_is_answered_in_order(t):
-    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
-        lease, n = open_lease(c), 5000
-        out = []
-        for i in range(n):
-            out.append(f"LOCK TRY {lease} l{i}\r\n")
-            out.append(f"ECHO {i}\r\n" if i % 100 == 0 else f"LOCK SHOW l{i} COUNT 1\r\n")
-        c.socket.settimeout(None)
-        data = "".join(out).encode()
-        pid = os.fork()
-        if pid == 0:
-            c.socket.sendall(data)
-            os._exit(0)
-        tokens = []
-        for i in range(n):
-            tokens.append(fields(c.reply())["token"])
-            second = c.reply()
-            if i % 100 == 0:
-                equal(second, str(i))
-            else:
-                equal(fields(fields(second)["rows"][0])["token"], tokens[-1])
-        os.waitpid(pid, 0)
-        equal(tokens, list(range(tokens[0], tokens[0] + n)))
-
-
-@test
-def pipeline__with_long_answers_does_not_get_stuck(t):
-    with three(t) as cluster:
-        for node in cluster.nodes:
-            with Connection(node.port) as c:
-                lease = open_lease(c)
-                value = "v" * 50000
-                c.ask("LOCK", "ACQUIRE", lease, node.name, "VALUE", value)
-                c.socket.sendall(b"INFO\r\n" * 3000)
-                c.socket.sendall(f"LOCK SHOW {node.name}\r\n".encode() * 100)
-                for _ in range(3000):
-                    contains(c.reply(), "picket_version")
-                for _ in range(100):
-                    equal(fields(fields(c.reply())["rows"][0])["value"], value)
-
-
-@test
-def words__are_read_as_typed_by_hand_and_by_redis_clients(t):
-    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
-        c.socket.sendall(b"PING\r\n\r\nping hello\r\n")
-        equal((c.reply(), c.reply()), ("PONG", "hello"))
-        equal(c.ask("SET", "k", "v", "NX", "PX", 5000), "OK")
-        equal(c.ask("SET", "k", "w", "NX", "PX", 5000), None)
-        equal(c.ask("GET", "k"), "v")
-        contains(c.ask("INFO"), "picket_version:")
-        for words in (("FROB",), ("LOCK", "FROB"), ("LOCK", "ACQUIRE"), ("HELLO", "4")):
-            refusal(c, *words)
-        equal(c.ask("QUIT"), "OK")
-        equal(c.socket.recv(1), b"")
 
 
 # ---- followers ----
