@@ -225,6 +225,14 @@ def status__shows_who_is_missing(t):
 
 
 @test
+def remove__of_a_node_that_never_was_is_refused(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        done = t.picket("cluster", "remove", "n9", "--on", cluster.url)
+        equal((done.returncode, done.stderr.count("\n")), (125, 1))
+        check("is removed" not in done.stderr, done.stderr)
+
+
+@test
 def words__that_are_wrong_cost_one_line(t):
     for words, part in (
             ((), "what to do"), (("frob",), "none of status, add"),
