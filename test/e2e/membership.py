@@ -233,6 +233,15 @@ def remove__of_a_node_that_never_was_is_refused(t):
 
 
 @test
+def cluster__finds_a_node_that_answers(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        url = cluster.url.replace("picket://", "picket://127.0.0.1:1,")
+        done = t.picket("cluster", "limits", "-o", "json", "--on", url)
+        equal((done.returncode, done.stderr), (0, ""))
+        check(json.loads(done.stdout)["leases"] > 0, done.stdout)
+
+
+@test
 def words__that_are_wrong_cost_one_line(t):
     for words, part in (
             ((), "what to do"), (("frob",), "none of status, add"),
