@@ -21,7 +21,8 @@ def assignments(text):
 
 @test
 def acquire__prints_what_a_shell_can_evaluate(t):
-    for name in ("plain/name", "$HOME", "~", "it's got \"quotes\" $HOME `id` \\ *", "naïve ☃"):
+    for name in ("plain/name", "$HOME", "~", "it's got \"quotes\" $HOME `id` \\ *",
+                 "naïve ☃"):
         text = ok(t.picket("acquire", name))
         lock, token, lease = assignments(text)
         equal(lock, name)

@@ -5,7 +5,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -114,6 +116,61 @@ TEST(filelock__names_the_owner)
     CHECK_STR(pk_filelock_owner(ours, text, sizeof text),
               "a process that can't be seen from here");
     CHECK(close(ours) == 0 && close(other) == 0 && close(third) == 0);
+}
+
+/* Two file systems of our own: the first file of each has the same number there. */
+static bool mount_two(void)
+{
+    char path[5000];
+    for (const char *name = "ab"; *name != '\0'; name++) {
+        (void)snprintf(path, sizeof path, "%s/%c", dir, *name);
+        if (mkdir(path, 0700) != 0 || mount("picket-test", path, "tmpfs", 0, NULL) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum { NAMED, MISNAMED, NO_MOUNTS };
+
+/* Holds the file of one, and asks for the owner of the other's, which nobody holds at
+ * first. */
+static _Noreturn void look_at_two(void)
+{
+    char text[64], wanted[64];
+    struct stat a, b;
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || !mount_two()) {
+        _exit(NO_MOUNTS);
+    }
+    int first = open_file("a/lock"), second = open_file("b/lock");
+    if (fstat(first, &a) != 0 || fstat(second, &b) != 0 || a.st_ino != b.st_ino) {
+        _exit(NO_MOUNTS);
+    }
+    pid_t wrong = start_holder("a/lock", false);
+    pid_t right = start_holder("b/lock", false);
+    (void)snprintf(wanted, sizeof wanted, "process %d", (int)right);
+    bool named = strcmp(pk_filelock_owner(second, text, sizeof text), wanted) == 0;
+    (void)snprintf(wanted, sizeof wanted, "process %d", (int)wrong);
+    named = named && strcmp(pk_filelock_owner(first, text, sizeof text), wanted) == 0;
+    end_holder(wrong);
+    end_holder(right);
+    _exit(named ? NAMED : MISNAMED);
+}
+
+TEST(filelock__tells_files_of_two_disks_apart)
+{
+    int status;
+    dir_fresh();
+    pid_t pid = fork();
+    if (pid == 0) {
+        look_at_two();
+    }
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    if (WEXITSTATUS(status) == NO_MOUNTS) {
+        SKIP("mounting two file systems is not permitted here");
+    }
+    CHECK_U64(WEXITSTATUS(status), NAMED);
 }
 
 TEST(filelock__stops_outside_of_a_turn)
