@@ -155,6 +155,8 @@ def once__keeps_the_output_byte_for_byte_up_to_its_limit(t):
 @test
 def words__are_checked_before_anything_is_run(t):
     for words, part in (((), "KEY is missing"), (("k",), "what to run"),
+                        (("", "--", "true"), "KEY is empty"),
+                        (("--show", ""), "KEY is empty"),
                         (("--show", "k", "--", "true"), "run no command"),
                         (("--show", "--forget", "k"), "exclude"),
                         (("--keep", "1ms", "k", "--", "true"), "--keep"),
