@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
+import threading
 
-from cluster import Cluster, ServerError
+from cluster import Cluster, ServerError, free_ports
 from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 3600000
@@ -174,6 +176,44 @@ def files__are_treated_with_care(t):
             equal((words, done.returncode, done.stderr.count("\n")), (words, 125, 1))
             contains(done.stderr, part)
         equal([f for f in os.listdir(t.dir) if f.endswith(".tmp")], [])
+
+
+class Forgetful:
+    """A node that answers OK, or, to the word that it is given, that it does not know."""
+
+    def __init__(self, word):
+        self.word = word
+        self.heard = []  # the second word of each request
+        self.port, = free_ports(1)
+        self.url = f"picket://127.0.0.1:{self.port}"
+        self.listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            s, _ = self.listener.accept()
+            threading.Thread(target=self._serve, args=(s,), daemon=True).start()
+
+    def _serve(self, s):
+        with s, s.makefile("rb") as f, contextlib.suppress(ConnectionError):
+            while (head := f.readline()) != b"":
+                words = [f.read(int(f.readline()[1:]) + 2) for _ in range(int(head[1:]))]
+                self.heard.append(words[1].rstrip().decode())
+                known = self.heard[-1] != self.word
+                s.sendall(b"+OK\r\n" if known else b"-UNKNOWN the leader is gone\r\n")
+
+
+@test
+def restore__that_may_have_been_done_is_told_so(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        ok(t.picket("cluster", "backup", t.path("b"), "--on", cluster.url))
+    for word, wanted in (("RESTORE", ["RESTORE"] * 3),  # each begins anew
+                         ("ADOPT", ["RESTORE", "ADOPT"])):
+        node = Forgetful(word)
+        done = t.picket("cluster", "restore", t.path("b"), "--yes", "--on", node.url)
+        equal((done.returncode, done.stderr.count("\n")), (125, 1))
+        contains(done.stderr, "it may or may not have been done")
+        equal(node.heard, wanted)
 
 
 # ---- the disk ----

@@ -127,7 +127,9 @@ def run__a_wait_slept_through_is_over(t):
     time.sleep(1)
     waiter.send_signal(signal.SIGCONT)
     equal(waiter.wait(), 124)
-    contains(waiter.stderr.read(), "not granted within 1s: db, held by")
+    said = waiter.stderr.read()
+    contains(said, "not granted within 1s: db, held by")
+    check("queueing again" not in said, "it waits for longer than it was told to")
     let_go(holder)
 
 
@@ -283,6 +285,28 @@ def run__tells_the_child_of_a_loss(t):
     equal(t.read("told"), "lost\n")
 
 
+def outlives_its_ttl(t, *flags):
+    """A machine that stands still for most of a second loses a lease of one second; so
+    there are several attempts."""
+    return any(run(t, *flags, "--ttl", "1s", "db", "--", "sh", "-c", "sleep 1.5; echo ok")
+               == (0, "ok\n", "") for _ in range(5))
+
+
+@test
+def run__outlives_its_ttl(t):
+    check(outlives_its_ttl(t, "--lock-delay", "0s"), "the job was ended")
+
+
+@test
+def lock_delay__covers_the_time_to_obey(t):
+    child = t.start("run", "--kill-after", "1h", "db", "--", "sh", "-c",
+                    "trap '' TERM; echo ready; while :; do sleep 0.01; done")
+    equal(child.stdout.readline(), "ready\n")
+    t.picket("break", "db", "--reason", "now")
+    left = view(t, "db")["closed_ms"]
+    check(left > 1800_000, f"closed for {left} ms, and the job has an hour")
+
+
 @test
 def run__is_ended_by_max_hold(t):
     code, _, said = run(t, "--max-hold", "200ms", "db", "--", "sleep", "1000")
@@ -292,7 +316,8 @@ def run__is_ended_by_max_hold(t):
 
 @test
 def run__killed_itself_leaves_neither_child_nor_lock(t):
-    child = t.start("run", "db", "--", "sh", "-c", "echo $$; exec sleep 1000")
+    child = t.start("run", "--ttl", "1h", "db", "--", "sh", "-c",
+                    "echo $$; exec sleep 1000")
     pid = int(child.stdout.readline())
     child.kill()
     wait_until(lambda: not alive(pid), what="the child's end")
@@ -312,6 +337,11 @@ def no_fork__becomes_the_command(t):
     code, _, said = run(t, "-F", "db", "--", "./no-such-command")
     equal(code, 127)
     contains(said, "picket: can't run ./no-such-command")
+
+
+@test
+def no_fork__outlives_its_ttl(t):
+    check(outlives_its_ttl(t, "-F", "--lock-delay", "0s"), "the job was ended")
 
 
 @test

@@ -75,6 +75,7 @@ BAD = [
     (("show",), "LOCK is missing"),
     (("show", ""), "name is empty"),
     (("ls", "a", "b"), "one word too many"),
+    (("ls", "a", "b\x1b[2J\r\n"), '"b\\x1b[2J\\x0d\\x0a"'),
     (("ls", "-o", "xml"), "neither text nor json"),
     (("ls", "--on", ""), "not a URL"),
     (("ls", "--on", "carrier-pigeon:coop"), "carrier-pigeon"),
@@ -130,6 +131,17 @@ def bad_environment__is_named(t):
         done = t.picket(*words, env={name: "seven"})
         equal(done.returncode, 125)
         contains(done.stderr, f'${name} "seven" is not a whole number')
+
+
+@test
+def options__win_over_the_environment(t):
+    env = {"PICKET_TOKEN": "9", "PICKET_LEASE": "77"}
+    ok(t.picket("fence", "claim", "r", "--token", "5", env=env))
+    equal(parsed(t.picket("fence", "show", "-o", "json", "r"))["fence"], 5)
+    got = parsed(t.picket("acquire", "-o", "json", "db"))
+    mine = ("--lease", got["lease"])
+    equal(parsed(t.picket("extend", "-o", "json", *mine, env=env))["lease"], got["lease"])
+    ok(t.picket("release", "db", "--token", got["token"], *mine, env=env))
 
 
 @test

@@ -319,4 +319,22 @@ def password__is_never_shown(t):
             report(t, f"redis://:secret77@127.0.0.1:{port}", code=1)), "the password")
 
 
+@test
+def password__is_hidden_wherever_libpq_takes_one(t):
+    if not built_in(t, "postgres"):
+        skip("this program has no postgres driver")
+    where = "127.0.0.1:1/db"
+    for url, shown in (
+            (f"postgres://u:sec?ret77@{where}", f"postgres://u@{where}"),
+            (f"postgres://u:sec?ret77@{where}?connect_timeout=2",
+             f"postgres://u@{where}?connect_timeout=2"),
+            (f"postgres://{where}?user=u&password=sec%20ret77",
+             f"postgres://{where}?user=u&password="),
+            (f"postgres://{where}?password=sec%20ret77&user=u&sslpassword=sec%20ret77",
+             f"postgres://{where}?password=&user=u&sslpassword=")):
+        done = t.picket("doctor", "-w", "0", "-o", "json", url)
+        check("ret77" not in done.stdout + done.stderr, done.stdout + done.stderr)
+        equal(json.loads(done.stdout)["url"], shown)
+
+
 main(on_disk=True)

@@ -276,6 +276,23 @@ def join__of_a_node_of_another_cluster_is_not_asked_for(t):
 
 
 @test
+def remove__of_a_node_that_never_was_is_refused(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        done = t.picket("cluster", "remove", "n9", "--on", cluster.url)
+        equal((done.returncode, done.stderr.count("\n")), (125, 1))
+        check("is removed" not in done.stderr, done.stderr)
+
+
+@test
+def cluster__finds_a_node_that_answers(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        url = cluster.url.replace("picket://", "picket://127.0.0.1:1,")
+        done = t.picket("cluster", "limits", "-o", "json", "--on", url)
+        equal((done.returncode, done.stderr), (0, ""))
+        check(json.loads(done.stdout)["leases"] > 0, done.stdout)
+
+
+@test
 def words__that_are_wrong_cost_one_line(t):
     for words, part in (
             ((), "what to do"), (("frob",), "none of status, add"),

@@ -438,6 +438,51 @@ def follower__finds_the_new_leader_after_a_kill(t):
                 check(other > token, f"token {other} after {token}")
 
 
+# ---- the command line beside other clients ----
+
+@test
+def release__leaves_the_other_holds_of_the_lease(t):
+    with one(t) as cluster, cluster.nodes[0].connect() as c:
+        lease = open_lease(c)
+        tokens = [acquire(c, lease, name) for name in ("a", "b")]
+        for name, token, closed in (("a", tokens[0], False), ("b", tokens[1], True)):
+            done = t.picket("release", name, "--token", token, "--lease", lease, "-o",
+                            "json", "--on", cluster.url)
+            equal((done.returncode, json.loads(done.stdout)["lease_closed"]), (0, closed))
+            if not closed:
+                equal(c.ask("LOCK", "SHOW", "b")["holders"], 1)
+
+
+def leases(node):
+    return int(re.search(r"^picket_leases (\d+)$", get(node, "/metrics")[1], re.M)[1])
+
+
+@test
+def bench__counts_what_was_done_and_leaves_nothing(t):
+    with one(t) as cluster, cluster.nodes[0].connect() as c:
+        def bench(*words):
+            done = t.picket("bench", "-t", "200ms", "-o", "json", *words, "--on",
+                            cluster.url)
+            return done.returncode, json.loads(done.stdout), done.stderr
+        code, told, said = bench("pairs", "-c", "4")
+        equal((code, told["errors"], told["clients"], said), (0, 0, 4, ""))
+        check(told["count"] > 0, told)
+        equal((told["pair"]["count"], told["release"]["count"]), (told["count"],) * 2)
+        wait_until(lambda: leases(cluster.nodes[0]) == 0, what="the end of its leases")
+        acquire(c, open_lease(c), "bench/0")
+        code, told, said = bench("latency")
+        equal((code, told["count"]), (1, 0))
+        check(told["errors"] > 0, told)
+        contains(said, "the first with: -BUSY")
+    for holds, clients in ((10, 3), (2, 16)):
+        with Cluster(t.program, t.path(f"c{holds}"), 1) as cluster:
+            done = t.picket("bench", "hold", "--holds", holds, "-c", clients, "--on",
+                            cluster.url)
+            equal((done.returncode, done.stderr), (0, ""))
+            listed = t.picket("ls", "-q", "bench/", "--on", cluster.url).stdout
+            equal(len(listed.split()), holds)
+
+
 # ---- picket dev ----
 
 def dev(t, *flags):

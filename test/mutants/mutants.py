@@ -127,6 +127,7 @@ class Build:
             self.compiles = json.load(f)
         self._lock = threading.Lock()
         self._commands = {}
+        self._inputs = {}
 
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
@@ -181,6 +182,17 @@ class Build:
         """The programs that a test runs."""
         args, env = self.invocation(words)
         return [p for p in self.programs if p in args or p in env.values()]
+
+    def contains(self, program, path):
+        """Whether the program is made of this source, among others."""
+        source = os.path.relpath(os.path.join(ROOT, path), self.folder)
+        with self._lock:
+            if program not in self._inputs:
+                done = subprocess.run(["ninja", "-C", self.folder, "-t", "inputs",
+                                       self.programs[program]], check=True, text=True,
+                                      stdout=subprocess.PIPE)
+                self._inputs[program] = set(done.stdout.splitlines())
+            return source in self._inputs[program]
 
     def prepare(self, mutants):
         targets = {self.programs[p] for m in mutants for t in m.tests
@@ -297,7 +309,8 @@ def plant(build, mutant):
         linked = {}
         for words in mutant.tests:
             for program in build.uses(words):
-                if program not in linked:
+                if program not in linked and any(build.contains(program, path)
+                                                 for path, _, _ in mutant.files):
                     linked[program] = link_mutant(build, program, objects, instead, work)
             how = run_test(build, words, work, linked)
             if how is not None:
