@@ -9,7 +9,7 @@ import resource
 import select
 import socket
 
-from cluster import Cluster, Connection, ServerError, fields
+from cluster import READY_S, Cluster, Connection, ServerError, fields
 from tap import Failed, check, contains, equal, main, test, wait_until
 
 MB = 1024 * 1024
