@@ -167,7 +167,7 @@ def sigterm__without_a_quorum_refuses_what_is_pending(t):
 def sigterm__twice_waits_for_nobody_and_answers_what_is_pending(t):
     with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
         leader, followers = cluster.leader(), cluster.followers()
-        with leader.connect(timeout=20) as c, leader.connect() as other:
+        with leader.connect() as c, leader.connect() as other:
             for n in followers:
                 n.stop()
             c.send("LEASE", "OPEN", LONG_MS)
