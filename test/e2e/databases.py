@@ -143,7 +143,7 @@ class Server(Database):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, **options)
-        wait_until(lambda: self._is_ready(ready), seconds=30, what=f"{self.name} server")
+        wait_until(lambda: self._is_ready(ready), what=f"{self.name} server")
 
     def _is_ready(self, ready):
         if self.process.poll() is not None:
@@ -396,7 +396,7 @@ class Cutter:
                 s.shutdown(socket.SHUT_RDWR)
 
 
-def over(*kinds, timeout=60):
+def over(*kinds):
     """Makes one test for each of the databases out of a function of (t, db)."""
     def decorate(function):
         for kind in kinds:
@@ -404,6 +404,6 @@ def over(*kinds, timeout=60):
                 with kind(t) as db:
                     function(t, db)
             run.__name__ = f"{function.__name__}__{kind.name}"
-            test(run, timeout=timeout)
+            test(run)
         return function
     return decorate

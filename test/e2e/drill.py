@@ -87,7 +87,7 @@ def drill__waits_for_a_lock_that_somebody_has(t):
     contains(out, "SAFE")
 
 
-@over(SQLite, Postgres, MariaDB, timeout=90)
+@over(SQLite, Postgres, MariaDB)
 def drill__on_a_database(t, db):
     """As somebody would do it who has only the manual: install, drill, drill without."""
     where = ("--resource", db.url)
