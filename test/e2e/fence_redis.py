@@ -38,7 +38,7 @@ def number(session, command):
     return int(session.value(command).strip('"'))
 
 
-@test(timeout=60)
+@test
 def redis_keeps_the_rule(t):
     with Redis(t) as db:
         done = subprocess.run([TEST_RESOURCE], text=True, stdout=subprocess.PIPE,
@@ -75,7 +75,7 @@ def storm(db, sha):
     return set(done.words), stale, lost
 
 
-@test(timeout=60)
+@test
 def zombies_never_win(t):
     with Redis(t) as db:
         equal(storm(db, digest(db)), ({"ok", "stale"}, 0, 0))
