@@ -153,7 +153,7 @@ def base__path_stands_before_every_target(t):
 
 # ---- large ----
 
-@test(timeout=60)
+@test
 def large__bodies_stream_through_little_memory(t):
     crc = 0
     for _ in range(LARGE // len(PIECE)):
@@ -404,11 +404,11 @@ class OneShot:
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.heads = []
 
-    def serve(self, reset):
+    def serve(self, reset, answer=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"):
         c, _ = self.listener.accept()
         with c:
             self.read(c)
-            c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            c.sendall(answer)
             if reset:
                 self.read(c)  # the next one arrives, and nobody answers
 
@@ -426,22 +426,60 @@ class OneShot:
 def idle__connections_that_the_service_closes_are_replaced_where_that_is_safe(t):
     s = OneShot()
     with Gate(t, s, *PASS) as g:
-        def both(method, body=None):
+        def both(method, **more):
+            wait_until(lambda: g.metric("picket_gate_upstream_connections") == 0)
+            s.heads.clear()
             first = g.later("GET", "/a/x")
             server = Later(lambda: s.serve(True))
             equal(first.result().status, 200)
-            second = g.later(method, "/a/x", body=body)
+            second = g.later(method, "/a/x", **more)
             server.result()
             if method == "GET":
                 s.serve(False)
-            return second.result()
-        equal(both("GET").status, 200)
-        equal(s.heads, ["GET", "GET", "GET"])
+            return second.result().status
+        equal((both("GET"), s.heads), (200, ["GET", "GET", "GET"]))
         equal(g.metric("picket_gate_upstream_retries_total"), 1)
-        wait_until(lambda: g.metric("picket_gate_upstream_connections") == 0)
-        s.heads.clear()
-        equal(both("POST", b"x").status, 502)  # it may have been done
-        equal(s.heads, ["GET", "POST"])
+        for method, more in (("POST", {}), ("POST", {"body": b"x"}),
+                             ("PUT", {"body": b"x"}),
+                             ("DELETE", {"Idempotency_Key": "k"})):
+            # It may have been done.
+            equal((method, both(method, **more), s.heads), (method, 502, ["GET", method]))
+        equal(g.call("DELETE", "/a/x", Idempotency_Key="k").error, "outcome-unknown")
+
+
+@test
+def interim__answers_go_to_clients_that_know_them(t):
+    s = OneShot()
+    answer = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" \
+             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+    with Gate(t, s, *PASS) as g:
+        for version, wanted in ((b"1.1", [103, 200]), (b"1.0", [200])):
+            server = Later(lambda: s.serve(False, answer))
+            got = g.raw(b"GET /a/x HTTP/%s\r\nHost: h\r\nConnection: close\r\n\r\n"
+                        % version)
+            server.result()
+            equal((version, statuses(got)), (version, wanted))
+            check(got.endswith(b"ok"), got)
+
+
+@test
+def answers__that_break_off_are_reset_where_nothing_else_shows_it(t):
+    """To HTTP/1.0, an answer of unknown length ends with its connection."""
+    s = OneShot()
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    with Gate(t, s, *PASS) as g:
+        for end, whole in ((b"0\r\n\r\n", True), (b"", False)):
+            server = Later(lambda e=end: s.serve(False, answer + e))
+            with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+                c.sendall(b"GET /a/x HTTP/1.0\r\n\r\n")
+                got, reset = b"", False
+                try:
+                    while piece := c.recv(4096):
+                        got += piece
+                except ConnectionResetError:
+                    reset = True
+            server.result()
+            equal((got.endswith(b"hello"), reset), (True, not whole))
 
 
 # ---- everything at once ----

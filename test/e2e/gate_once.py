@@ -227,6 +227,36 @@ def repeat__that_waits_to_go_on_is_told_to(t):
 
 
 @test
+def repeat__is_not_in_flight_while_its_body_comes(t):
+    """Nothing of it goes to the service, so that nobody has to wait for it."""
+    with Service() as s, Gate(t, s, "--drain", "10s") as g:
+        equal(post(g, "/a/echo", "k", b"hello", X_Picket_Token="1").status, 200)
+        with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+            c.sendall(b"POST /a/echo HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n"
+                      b"X-Picket-Token: 1\r\nExpect: 100-continue\r\n"
+                      b"Content-Length: 5\r\n\r\n")
+            contains(c.recv(4096).decode(), "100 Continue")
+            equal(g.call("PUT", "/a/echo", token=2).status, 200)
+            c.sendall(b"hello")
+            contains(c.recv(4096).decode(), "Picket-Replayed: true")
+
+
+@test
+def key__of_the_longest_resource_is_kept(t):
+    """A register's name is made of the gate's name, the resource and the key."""
+    with Service() as s, Gate(t, s, *PASS, "--name", "g" * 64) as g:
+        lengths = range(1, 256)
+        taken = [n for n in lengths if g.call("GET", f"/{'r' * n}/echo").status == 200]
+        equal(taken, list(range(1, taken[-1] + 1)))
+        check(taken[-1] < 255, "no resource is too long")
+        path = f"/{'r' * taken[-1]}/echo"
+        equal(post(g, path, "k").status, 200)
+        check(replayed(post(g, path, "k")), "not kept")
+        longer = post(g, f"/r{path[1:]}", "k")
+        equal((longer.status, longer.error), (400, "bad-resource"))
+
+
+@test
 def key__that_was_kept_long_enough_is_new_again(t):
     with Service() as s, Gate(t, s, *PASS, "--keep-keys", "300ms") as g:
         for path in ("/a/status?201", "/a/vanish"):
@@ -250,7 +280,7 @@ def token__is_judged_before_the_key(t):
         equal(g.call("PUT", "/a/echo", token=5).status, 409)  # the repeat has raised it
 
 
-@test(timeout=60)
+@test
 def gates__of_a_cluster_share_keys(t):
     with Cluster(t.program, t.path("c"), 3) as c, Service() as s:
         flags = (*PASS, "--shared", "--on", c.url, "--ttl", "1s")
