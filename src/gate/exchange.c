@@ -332,7 +332,7 @@ static void judge_unsure(struct pk_exchange *x)
 {
     bool stands = pk_stand_held(&x->gate->stand);
     if (stands && x->gate->options.shadow) {
-        x->fenced = false;
+        pk_exchange_leave(x);
         shadow(x, PK_SHADOW_STORE);
         proceed(x);
     } else if (stands) {
@@ -517,7 +517,6 @@ void pk_exchange_tick(struct pk_exchange *x, uint64_t now)
         on_silence(x);
     } else if (x->stage == PK_STAGE_ASKING && asks &&
                now - x->began_ms >= x->gate->options.drain_ms) {
-        pk_exchange_refuse(x, PK_OUTCOME_STORE,
-                           "the store of the fences does not answer; try again");
+        judge_unsure(x);
     }
 }

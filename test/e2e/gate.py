@@ -234,6 +234,26 @@ def shadow__refuses_nothing_and_counts_everything(t):
         check(g.said().count("event=would-refuse") < 100, "the log is not sampled")
 
 
+def shadow_without_a_store(t, drain):
+    with Cluster(t.program, t.path("c"), 1) as c, Service() as s, \
+            Gate(t, s, "--shared", "--shadow", "--on", c.url, "--drain", drain) as g:
+        equal(g.call("PUT", "/r/echo", token=5).status, 200)
+        c.nodes[0].kill()
+        equal(g.call("PUT", "/r/echo", token=6).status, 200)
+        check(g.metric('picket_gate_shadow_total{would="store"}') > 0, "not counted")
+        equal((g.outcome("store"), len(s.seen(token=6))), (0, 1))
+
+
+@test
+def shadow__lets_through_when_the_store_does_not_answer_in_time(t):
+    shadow_without_a_store(t, "300ms")
+
+
+@test
+def shadow__lets_through_when_the_store_is_known_to_be_gone(t):
+    shadow_without_a_store(t, "1h")
+
+
 # ---- standing ----
 
 @test
