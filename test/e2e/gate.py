@@ -300,6 +300,42 @@ def break__of_its_lock_stops_it_until_it_has_it_again(t):
 
 
 @test
+def break__of_its_lock_refuses_those_that_wait(t):
+    """All of them, while what they wait for is being stopped."""
+    with Service() as s, Gate(t, s) as g:
+        upload = socket.create_connection(("127.0.0.1", g.port), 20)
+        upload.sendall(b"PUT /r/sink HTTP/1.1\r\nHost: h\r\nX-Picket-Token: 5\r\n"
+                       b"Content-Length: 100\r\n\r\nhalf of it")
+        wait_until(lambda: s.seen(token=5), what="the upload")
+        newer = [g.later("PUT", "/r/echo", token=6) for _ in range(3)]
+        waiting(g, 3)
+        equal(t.picket("break", "gate", "--reason", "test").returncode, 0)
+        contains(upload.recv(4096).decode(), "not-standing")
+        equal([n.result().error for n in newer], ["not-standing"] * 3)
+        equal(s.seen(token=6), [])
+        upload.close()
+        wait_until(lambda: g.said().count("event=standing") == 2, what="standing again")
+        equal(g.call("PUT", "/r/echo", token=6).status, 200)
+
+
+@test
+def sigterm__sent_twice_forwards_nobody_that_waits(t):
+    """Who is told to try again elsewhere must not have been served here."""
+    with Service() as s, Gate(t, s) as g:
+        old = fly(g, s, 1, "old")
+        equal(g.call("PUT", "/other/echo", token=1).status, 200)  # an idle connection
+        new = g.later("PUT", "/r/echo", token=2, body=b"n")
+        waiting(g, 1)
+        g.process.terminate()
+        wait_until(lambda: "event=draining" in g.said(), what="draining")
+        g.process.terminate()
+        equal([old.result().status, new.result().status], [503, 503])
+        equal(s.seen(token=2), [])
+        equal(g.process.wait(60), 0)
+        contains(g.said(), "drained=no")
+
+
+@test
 def sigterm__lets_what_is_in_flight_end(t):
     with Service() as s, Gate(t, s) as g:
         idle = g.connect()
