@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """`picket gate` and Idempotency-Key: each row of the table in docs/gate.md."""
+import fcntl
 import hashlib
 import os
 import signal
@@ -81,6 +82,24 @@ def body__that_breaks_off_decides_by_the_answer(t):
             wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
             again = post(g, "/a/" + path.decode(), path.decode(), b"xxxxx")
             equal((path, again.error, replayed(again)), (path, error, False))
+
+
+@test
+def client__that_leaves_before_the_call_leaves_no_mark(t):
+    """Nothing was sent to the service, so that the outcome is not unknown."""
+    with Service() as s, Gate(t, s, *PASS) as g:
+        equal(post(g, "/a/echo", "other").status, 200)
+        with open(t.path("state/lock"), "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the store does not answer
+            with socket.create_connection(("127.0.0.1", g.port)) as c:
+                c.sendall(b"POST /a/echo HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n"
+                          b"Content-Length: 1\r\n\r\nx")
+                wait_until(lambda: g.metric("picket_gate_exchanges") == 1, what="a start")
+            wait_until(lambda: g.metric("picket_gate_connections") == 0, what="its end")
+        wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="the end of all")
+        equal(len(s.calls), 1)
+        a = post(g, "/a/echo", "k")
+        equal((a.status, replayed(a), len(s.calls)), (200, False, 2))
 
 
 @test
