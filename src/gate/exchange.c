@@ -456,7 +456,13 @@ void pk_exchange_cut(struct pk_exchange *x, enum pk_outcome o, const char *why)
     struct pk_client *c;
     switch (x->stage) {
     case PK_STAGE_ASKING:
+    case PK_STAGE_COMPARING:
         pk_exchange_refuse(x, o, why);
+        break;
+    case PK_STAGE_REPLAYING:
+        pk_exchange_count(x, o);
+        break_off(x);
+        pk_exchange_over(x);
         break;
     case PK_STAGE_MARKING: /* nothing has been sent; on_marked sees to the rest */
         pk_exchange_leave(x);

@@ -5,6 +5,7 @@ import hashlib
 import os
 import signal
 import socket
+import time
 
 from cluster import Cluster, free_ports
 from gating import Gate, Service
@@ -258,6 +259,40 @@ def repeat__is_not_in_flight_while_its_body_comes(t):
             equal(g.call("PUT", "/a/echo", token=2).status, 200)
             c.sendall(b"hello")
             contains(c.recv(4096).decode(), "Picket-Replayed: true")
+
+
+def ends_at_the_second_signal(g):
+    g.process.terminate()
+    wait_until(lambda: "event=draining" in g.said(), what="draining")
+    g.process.terminate()
+    wait_until(lambda: g.process.poll() is not None, what="the end of the gate")
+    equal(g.process.returncode, 0)
+
+
+@test
+def sigterm__sent_twice_waits_for_no_body_of_a_repeat(t):
+    with Service() as s, Gate(t, s, *PASS, "--body-timeout", "1h") as g:
+        equal(post(g, "/a/echo", "k", b"hello").status, 200)
+        with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+            c.sendall(b"POST /a/echo HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n"
+                      b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+            contains(c.recv(4096).decode(), "100 Continue")
+            ends_at_the_second_signal(g)
+            contains(c.recv(4096).decode(), "503 Service Unavailable")
+
+
+@test
+def sigterm__sent_twice_waits_for_no_reader_of_a_repeat(t):
+    one = b"POST /a/flow?60000 HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n" \
+          b"Content-Length: 1\r\n\r\nx"
+    with Service() as s, Gate(t, s, *PASS, "--body-timeout", "1h") as g:
+        with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.sendall(one * 200)
+            last = -1
+            while last != (last := g.outcome("replayed")) or last < 3:
+                time.sleep(0.1)  # until it takes no more
+            ends_at_the_second_signal(g)
 
 
 @test
