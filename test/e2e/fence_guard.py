@@ -53,6 +53,23 @@ def a_guarded_table_refuses_who_is_late(_, db):
 
 
 @over(SQLite, Postgres, MariaDB)
+def two_guarded_tables_keep_a_guard_each(_, db):
+    """Also if their columns have the same name."""
+    s = db.session()
+    for name in ("ledger", "journal"):
+        s.done(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, token BIGINT)")
+        db.install(name, "token")
+    for name, token in (("ledger", 9), ("journal", 5)):
+        s.done(f"INSERT INTO {name} VALUES (1, {token})")
+        for late in (f"INSERT INTO {name} VALUES (2, {token - 1})",
+                     f"UPDATE {name} SET token = {token - 1}"):
+            equal((late, s.ask(late).word), (late, "stale"))
+        s.done(db.claim(name, token + 1))
+        equal((name, s.ask(f"DELETE FROM {name}").word), (name, "stale"))
+        equal(db.call("show", name)[1], token + 1)
+
+
+@over(SQLite, Postgres, MariaDB)
 def a_guard_in_shadow_mode_counts(_, db):
     s = guarded(db, "ledger", (1, 10, 3), (2, 20, "NULL"))
     db.shadow("books", True)

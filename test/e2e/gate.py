@@ -234,6 +234,26 @@ def shadow__refuses_nothing_and_counts_everything(t):
         check(g.said().count("event=would-refuse") < 100, "the log is not sampled")
 
 
+def shadow_without_a_store(t, drain):
+    with Cluster(t.program, t.path("c"), 1) as c, Service() as s, \
+            Gate(t, s, "--shared", "--shadow", "--on", c.url, "--drain", drain) as g:
+        equal(g.call("PUT", "/r/echo", token=5).status, 200)
+        c.nodes[0].kill()
+        equal(g.call("PUT", "/r/echo", token=6).status, 200)
+        check(g.metric('picket_gate_shadow_total{would="store"}') > 0, "not counted")
+        equal((g.outcome("store"), len(s.seen(token=6))), (0, 1))
+
+
+@test
+def shadow__lets_through_when_the_store_does_not_answer_in_time(t):
+    shadow_without_a_store(t, "300ms")
+
+
+@test
+def shadow__lets_through_when_the_store_is_known_to_be_gone(t):
+    shadow_without_a_store(t, "1h")
+
+
 # ---- standing ----
 
 @test
@@ -280,6 +300,43 @@ def break__of_its_lock_stops_it_until_it_has_it_again(t):
 
 
 @test
+def break__of_its_lock_refuses_those_that_wait(t):
+    """All of them, while what they wait for is being stopped."""
+    with Service() as s, Gate(t, s) as g:
+        upload = socket.create_connection(("127.0.0.1", g.port), 20)
+        upload.sendall(b"PUT /r/sink HTTP/1.1\r\nHost: h\r\nX-Picket-Token: 5\r\n"
+                       b"Content-Length: 100\r\n\r\nhalf of it")
+        wait_until(lambda: s.seen(token=5), what="the upload")
+        newer = [g.later("PUT", "/r/echo", token=6) for _ in range(3)]
+        waiting(g, 3)
+        equal(t.picket("break", "gate", "--reason", "test").returncode, 0)
+        contains(upload.recv(4096).decode(), "not-standing")
+        equal([n.result().error for n in newer], ["not-standing"] * 3)
+        equal(s.seen(token=6), [])
+        upload.close()
+        wait_until(lambda: g.said().count("event=standing") == 2, what="standing again")
+        equal(g.call("PUT", "/r/echo", token=6).status, 200)
+
+
+@test
+def sigterm__sent_twice_forwards_nobody_that_waits(t):
+    """Who is told to try again elsewhere must not have been served here."""
+    with Service() as s, Gate(t, s) as g:
+        old = fly(g, s, 1, "old")
+        equal(g.call("PUT", "/other/echo", token=1).status, 200)  # an idle connection
+        new = g.later("PUT", "/r/echo", token=2, body=b"n")
+        waiting(g, 1)
+        g.process.terminate()
+        wait_until(lambda: "event=draining" in g.said(), what="draining")
+        g.process.terminate()
+        equal([old.result().status, new.result().status], [503, 503])
+        equal(s.seen(token=2), [])
+        wait_until(lambda: g.process.poll() is not None, what="the end of the gate")
+        equal(g.process.returncode, 0)
+        contains(g.said(), "drained=no")
+
+
+@test
 def sigterm__lets_what_is_in_flight_end(t):
     with Service() as s, Gate(t, s) as g:
         idle = g.connect()
@@ -288,6 +345,7 @@ def sigterm__lets_what_is_in_flight_end(t):
         g.process.terminate()
         wait_until(lambda: "event=draining" in g.said(), what="draining")
         check(g.process.poll() is None, "it did not wait")
+        equal(g.look("/readyz").status, 503)  # no more requests, please
         s.release("old")
         equal(old.result().status, 200)
         equal(g.process.wait(15), 0)

@@ -255,7 +255,7 @@ class Gate:
     def start(self):
         with open(self.log, "wb") as f:
             self.process = self.t.start(*self.words, stdout=f, stderr=f)
-        line = wait_until(self._started, READY_S, "the gate's first word")
+        line = wait_until(self._started, what="the first words of the gate")
         self.port, self.admin = int(line[1]), int(line[2])
         return self
 
