@@ -160,7 +160,7 @@ static _Noreturn void look_at_two(void)
 
 TEST(filelock__tells_files_of_two_disks_apart)
 {
-    int status;
+    int status = 0;
     dir_fresh();
     pid_t pid = fork();
     if (pid == 0) {
