@@ -15,16 +15,8 @@ from cluster import Cluster, Connection, ServerError, fields, free_ports
 from tap import Failed, alive, check, contains, equal, main, test, wait_until
 
 LONG_MS = 60000
-# What a monitor may rely on.
-METRICS = """picket_lock_acquire_wait_seconds picket_lock_hold_seconds
-picket_lock_lost_total picket_lock_acquire_failures_total picket_renewals_total
-picket_renewal_failures_total picket_fence_rejected_total picket_fence_shadowed_total
-picket_lease_expired_total
-picket_leases picket_locks_held picket_lock_waiters picket_last_token picket_leader
-picket_serving picket_term picket_commit_index picket_applied_index
-picket_leaderless_seconds_total picket_commit_seconds picket_batch_commands
-picket_connections picket_connections_refused_total picket_requests_total
-picket_no_space_total process_resident_memory_bytes picket_build_info""".split()
+OPERATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                          "../../docs/operations.md")
 
 
 def one(t):
@@ -258,14 +250,10 @@ def http__shows_metrics_and_health(t):
                 c.ask("LOCK", "TRY", open_lease(c), "db")
         status, text = get(n1, "/metrics")
         equal(status, 200)
-        families = {}
         for line in text.splitlines():
-            if line.startswith("# TYPE "):
-                families[line.split()[2]] = line.split()[3]
-            elif not line.startswith("#"):
+            if not line.startswith("#"):
                 check(re.fullmatch(r"[a-z_]+(\{[^}]*\})? [0-9.e+-]+|.*\+Inf.*", line),
                       f"not a sample: {line!r}")
-        equal([m for m in METRICS if m not in families], [])
         for sample in ("picket_locks_held 1", "picket_last_token 1", "picket_leases 2",
                        'picket_lock_acquire_failures_total{reason="busy"} 1',
                        "picket_serving 1"):
@@ -276,6 +264,82 @@ def http__shows_metrics_and_health(t):
         equal(get(n1, "/no-such-page")[0], 404)
         equal(get(n1, "/metrics", "POST")[0], 405)
         equal(get(n1, "/metrics", headers={"Origin": "http://evil.example"})[0], 403)
+
+
+METRIC_ROW = r"^\| `((?:picket|process)_[a-z_]+)` \| (\w+) \| (.*?) ?\|"
+
+
+@test
+def metrics__are_those_of_the_document(t):
+    """The table in docs/operations.md has each name, type and label, and no other."""
+    with open(OPERATIONS, encoding="utf-8") as f:
+        rows = re.findall(METRIC_ROW, f.read(), re.MULTILINE)
+    told = {(name, kind, *sorted(re.findall("[a-z]+", labels)))
+            for name, kind, labels in rows}
+    with Cluster(t.program, t.path("c"), 1, flags=["--metrics-prefix", "jobs/"]) as c:
+        with c.nodes[0].connect() as k:
+            acquire(k, open_lease(k), "jobs/1")
+        _, text = get(c.nodes[0], "/metrics")
+    found = set()
+    for name, kind, samples in re.findall(
+            r"^# TYPE (\S+) (\S+)\n((?:[^#].*\n)*)", text, re.MULTILINE):
+        labels = {w for line in samples.splitlines() for w in re.findall(r'([a-z]+)="', line)}
+        found.add((name, kind, *sorted(labels - {"le"})))
+    equal(sorted(found ^ told), [])
+    contains(text, 'picket_lock_acquire_wait_seconds_count{prefix="jobs/"} 1\n')
+
+
+def sample(node, name):
+    """The value of a metric without labels."""
+    return float(re.search(rf"^{name} ([0-9.e+-]+)$", get(node, "/metrics")[1], re.M)[1])
+
+
+@test
+def metrics__count_what_they_say(t):
+    with three(t) as cluster:
+        leader, follower = cluster.leader(), cluster.followers()[0]
+        before = {name: sample(leader, name) for name in (
+            "picket_commands_total", "picket_entries_total", "picket_ticks_total",
+            "picket_bad_requests_total", "picket_requests_total", "picket_stored_bytes")}
+
+        def grown(name):
+            return sample(leader, name) - before[name]
+        with Connection(leader.port) as c:
+            # The others wait for the answer to the first, and count once all the same.
+            c.socket.sendall(b"LEASE OPEN 60000\r\n" + b"PING\r\n" * 5)
+            for _ in range(6):
+                c.reply()
+            equal(grown("picket_requests_total"), 6)
+        with leader.connect() as c, Connection(follower.port) as relayed:
+            acquire(c, open_lease(c), "db")
+            for words in (("FROB",), ("LOCK", "FROB"), ("LOCK", "TRY"), ("LEASE", "OPEN", 1)):
+                refusal(c, *words)
+            equal(grown("picket_bad_requests_total"), 4)
+            check(grown("picket_commands_total") >= 2, "the commands are not counted")
+            check(grown("picket_entries_total") >= 2, "the entries are not counted")
+            check(grown("picket_stored_bytes") >= len("db"), "the bytes are not counted")
+            equal(sample(leader, "picket_locks"), 1)
+            equal(sample(leader, "picket_reigns_total"), 1)
+            check(sample(leader, "picket_last_index") > 1, "no entry")
+            check(sample(leader, "process_cpu_seconds_total") > 0, "no time was used")
+            c.ask("LOCK", "WATCH")
+            equal(sample(leader, "picket_watchers"), 1)
+            c.ask("LOCK", "UNWATCH")
+            equal(sample(leader, "picket_watchers"), 0)
+            relayed.ask("LOCK", "SHOW", "db")
+            equal(sample(follower, "picket_relays"), 1)
+            open_lease(c, 100)  # ends by itself: an entry for a deadline alone
+            wait_until(lambda: grown("picket_ticks_total") > 0, what="a tick")
+            wait_until(lambda: sample(leader, "picket_lease_expired_total") == 1)
+        for n in cluster.followers():
+            n.stop()
+        with leader.connect(timeout=60) as c:
+            c.send("LEASE", "OPEN", LONG_MS)  # in the log, and nobody else has it
+            wait_until(lambda: sample(leader, "picket_serving") == 0, what="its end")
+            wait_until(lambda: sample(leader, "picket_unknown_outcomes_total") == 1)
+            wait_until(lambda: sample(leader, "picket_leaderless_seconds_total") > 0)
+        for n in cluster.nodes:
+            n.cont()
 
 
 @test
@@ -496,6 +560,34 @@ def follower__finds_the_new_leader_after_a_kill(t):
             with Connection(follower.port) as again:
                 other = fields(again.ask("LOCK", "ACQUIRE", lease, "other"))["token"]
                 check(other > token, f"token {other} after {token}")
+
+
+# ---- picket bench ----
+
+@test
+def bench__puts_each_load_on_a_server(t):
+    with three(t) as cluster:
+        bench = lambda *w: t.picket("bench", "-o", "json", "--time", "200ms", *w)
+        for load, unit in (("latency", "pairs"), ("pairs", "pairs"),
+                           ("handoff", "hand-offs"), ("renew", "renewals"),
+                           ("hold", "locks")):
+            done = bench("--on", cluster.url, "--clients", 3, "--holds", 20, load)
+            equal((load, done.returncode, done.stderr), (load, 0, ""))
+            told = json.loads(done.stdout)
+            equal((told["load"], told["unit"], told["errors"]), (load, unit, 0))
+            check(told["count"] > 0, f"{load}: nothing was measured")
+        done = bench("--on", cluster.url, "--clients", 4, "--connections", 2, "pairs")
+        equal((done.returncode, done.stderr), (0, ""))
+        place = cluster.leader().url.replace("picket", "redis")
+        equal(bench("--redis", "--on", place, "pairs").returncode, 0)
+        done = t.picket("bench", "--on", cluster.url, "-t", "100ms", "latency")
+        contains(done.stdout, "pairs in ")
+        with cluster.leader().connect() as c:
+            equal(len(c.ask("LOCK", "LIST", "COUNT", 1000)["rows"]), 20)  # of hold
+            c.ask("CLUSTER", "CONFIGURE", "leases", 1)
+        failed = t.picket("bench", "--on", cluster.url, "-t", "100ms", "renew")
+        equal(failed.returncode, 1)
+        contains(failed.stderr, "LIMIT")
 
 
 # ---- picket dev ----
