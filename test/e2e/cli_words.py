@@ -97,6 +97,12 @@ BAD = [
     (("elect", "n", "v", "-o", "json", "--", "true"), "-o json"),
     (("elect", "--once", "n", "v"), "--observe"),
     (("elect", "--observe", "n", "v"), "nothing else"),
+    (("run", "-o", "json", "db", "--", "true"), "no option -o"),
+    *((("elect", *words, "n", "v"), "no option " + words[0]) for words in (
+        ("-s",), ("-x",), ("-c", "true"), ("--slots", "2"), ("--also", "m"),
+        ("--value", "v"))),
+    *((("acquire", *words, "db"), "no option " + words[0]) for words in (
+        ("-c", "true"), ("-F",), ("--kill-after", "1s"), ("--grace", "1s"))),
     (("version", "x"), "one word too many"),
     (("bench",), "LOAD is missing"),
     (("bench", "sprint"), "there is no load"),
@@ -194,8 +200,8 @@ def options__have_a_long_form_that_does_the_same(t):
     equal(done.returncode, 0)
     contains(done.stderr, "picket: ")
     held = hold(t, "--shared", "db")
-    equal(t.picket("run", "--nonblock", "--exclusive", "db", "--", "true").returncode, 124)
-    equal(t.picket("run", "--nonblock", "--shared", "db", "--", "true").returncode, 0)
+    for mode, code in (("--exclusive", 124), ("--shared", 0)):
+        equal(t.picket("run", "--nonblock", mode, "db", "--", "true").returncode, code)
     equal(parsed(t.picket("show", "--output", "json", "db"))["state"], "held")
     let_go(held)
     child = t.start("run", "--no-fork", "db", "--command", "echo $PPID $$")

@@ -41,6 +41,9 @@ def fence__refuses_lower_tokens_and_lets_equal_and_higher_pass(t):
         equal(g.call("PUT", "/b/echo", token=1).status, 200)  # another resource
         equal([c["token"] for c in s.calls], [5, 5, 6, 1])
         equal(g.outcome("stale"), 2)
+        for name, value in (("standing", 1), ("fence_raises_total", 3), ("resources", 2),
+                            ("claims_total", 3), ("claims_failed_total", 0)):
+            equal((name, g.metric("picket_gate_" + name)), (name, value))
         equal(t.picket("fence", "check", "gate/a", "--token", 6).returncode, 0)
         contains(g.look("/fences").body.decode(), '"resource":"a","fence":6')
 
@@ -253,6 +256,7 @@ def standby__takes_over_when_the_first_ends_or_is_paused(t):
         idle = second.call("PUT", "/a/echo", token=6)
         equal((idle.status, idle.error), (503, "not-standing"))
         equal(second.look("/readyz").status, 503)
+        equal(second.metric("picket_gate_standing"), 0)
         freeze(first.process.pid)
         wait_until(lambda: second.look("/readyz").status == 200, what="second stands")
         equal(second.call("PUT", "/a/echo", token=4).json["fence"], 5)
@@ -320,6 +324,7 @@ def shared__gates_share_their_fences_through_a_cluster(t):
             down = one.call("PUT", "/a/echo", token=8)
             equal((down.status, down.error), (503, "store"))
             equal(s.seen(token=8), [])
+            check(one.metric("picket_gate_claims_failed_total") >= 1, "not counted")
 
 
 @test

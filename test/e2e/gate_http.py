@@ -345,6 +345,7 @@ def connections__have_a_limit(t):
         for c in held:
             equal(g.call("GET", "/a/echo", token=1, connection=c).status, 200)
         equal(statuses(g.raw(b"GET /a/echo HTTP/1.1\r\n")), [503])
+        equal(g.metric("picket_gate_connections_refused_total"), 1)
         held.pop().close()
         wait_until(lambda: g.metric("picket_gate_connections") < 3, what="room")
         equal(g.call("GET", "/a/echo", token=1).status, 200)
@@ -361,6 +362,7 @@ def upstream__that_is_down_is_502_and_a_raise_stays(t):
             equal((token, a.status), (token, status))
         equal((a := g.call("PUT", "/a/echo", token=6)).error, "upstream")
         contains(a.json["message"], "refused")
+        equal(g.metric("picket_gate_upstream_errors_total"), 4)
         equal(t.picket("fence", "check", "gate/a", "--token", 6).returncode, 0)
         equal(g.metric("picket_gate_in_flight"), 0)
 
