@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Backup and restore, a full disk, and a damaged log."""
 import contextlib
-import http.client
 import json
 import os
-import re
 import subprocess
 
 from cluster import Cluster, ServerError
@@ -207,15 +205,6 @@ class Disk:
         subprocess.run(["umount", "-l", self.path], check=False)
 
 
-def sample(node, name):
-    """The value of a metric without labels."""
-    c = http.client.HTTPConnection("127.0.0.1", node.http_port)
-    with contextlib.closing(c):
-        c.request("GET", "/metrics")
-        text = c.getresponse().read().decode()
-    return float(re.search(rf"^{name} ([0-9.e+-]+)$", text, re.MULTILINE)[1])
-
-
 @test(timeout=60)
 def full_disk__refuses_and_recovers(t):
     with Disk(t.path("disk"), 48) as disk, \
@@ -244,8 +233,8 @@ def full_disk__refuses_and_recovers(t):
             equal(refusal(c, "LOCK", "RELEASE", lease, "db", token).code, "NOSPACE")
             equal(c.ask("PING"), "PONG")
             check(n1.alive(), "the node has ended")
-            check(sample(n1, "picket_no_space_total") >= 22, "refusals are not counted")
-            check(sample(n1, "picket_commands_refused_total") >= 1, "nothing was refused")
+            check(n1.metric("picket_no_space_total") >= 22, "refusals are not counted")
+            check(n1.metric("picket_commands_refused_total") >= 1, "nothing was refused")
 
             disk.free()
             wait_until(lambda: write(5000) is None, what="recovery")

@@ -232,7 +232,8 @@ def watch__without_a_prefix_tells_of_leases_too(t):
     line_with(watch.stderr, "watching everything")
     ok(t.picket("run", "db", "--", "true"))
     events = [json.loads(line) for line in watch.communicate()[0].splitlines()]
-    equal([e["event"] for e in events], ["lease-opened", "granted", "ended", "lease-ended"])
+    equal([e["event"] for e in events],
+          ["lease-opened", "granted", "ended", "lease-ended"])
 
 
 @test

@@ -41,9 +41,11 @@ def fence__refuses_lower_tokens_and_lets_equal_and_higher_pass(t):
         equal(g.call("PUT", "/b/echo", token=1).status, 200)  # another resource
         equal([c["token"] for c in s.calls], [5, 5, 6, 1])
         equal(g.outcome("stale"), 2)
-        for name, value in (("standing", 1), ("fence_raises_total", 3), ("resources", 2),
-                            ("claims_total", 3), ("claims_failed_total", 0)):
-            equal((name, g.metric("picket_gate_" + name)), (name, value))
+        for name, value in (
+                ("picket_gate_standing", 1), ("picket_gate_fence_raises_total", 3),
+                ("picket_gate_resources", 2), ("picket_gate_claims_total", 3),
+                ("picket_gate_claims_failed_total", 0)):
+            equal((name, g.metric(name)), (name, value))
         equal(t.picket("fence", "check", "gate/a", "--token", 6).returncode, 0)
         contains(g.look("/fences").body.decode(), '"resource":"a","fence":6')
 

@@ -289,21 +289,16 @@ def metrics__are_those_of_the_document(t):
     contains(text, 'picket_lock_acquire_wait_seconds_count{prefix="jobs/"} 1\n')
 
 
-def sample(node, name):
-    """The value of a metric without labels."""
-    return float(re.search(rf"^{name} ([0-9.e+-]+)$", get(node, "/metrics")[1], re.M)[1])
-
-
 @test
 def metrics__count_what_they_say(t):
     with three(t) as cluster:
         leader, follower = cluster.leader(), cluster.followers()[0]
-        before = {name: sample(leader, name) for name in (
+        before = {name: leader.metric(name) for name in (
             "picket_commands_total", "picket_entries_total", "picket_ticks_total",
             "picket_bad_requests_total", "picket_requests_total", "picket_stored_bytes")}
 
         def grown(name):
-            return sample(leader, name) - before[name]
+            return leader.metric(name) - before[name]
         with Connection(leader.port) as c:
             # The others wait for the answer to the first, and count once all the same.
             c.socket.sendall(b"LEASE OPEN 60000\r\n" + b"PING\r\n" * 5)
@@ -318,26 +313,26 @@ def metrics__count_what_they_say(t):
             check(grown("picket_commands_total") >= 2, "the commands are not counted")
             check(grown("picket_entries_total") >= 2, "the entries are not counted")
             check(grown("picket_stored_bytes") >= len("db"), "the bytes are not counted")
-            equal(sample(leader, "picket_locks"), 1)
-            equal(sample(leader, "picket_reigns_total"), 1)
-            check(sample(leader, "picket_last_index") > 1, "no entry")
-            check(sample(leader, "process_cpu_seconds_total") > 0, "no time was used")
+            equal(leader.metric("picket_locks"), 1)
+            equal(leader.metric("picket_reigns_total"), 1)
+            check(leader.metric("picket_last_index") > 1, "no entry")
+            check(leader.metric("process_cpu_seconds_total") > 0, "no time was used")
             c.ask("LOCK", "WATCH")
-            equal(sample(leader, "picket_watchers"), 1)
+            equal(leader.metric("picket_watchers"), 1)
             c.ask("LOCK", "UNWATCH")
-            equal(sample(leader, "picket_watchers"), 0)
+            equal(leader.metric("picket_watchers"), 0)
             relayed.ask("LOCK", "SHOW", "db")
-            equal(sample(follower, "picket_relays"), 1)
+            equal(follower.metric("picket_relays"), 1)
             open_lease(c, 100)  # ends by itself: an entry for a deadline alone
             wait_until(lambda: grown("picket_ticks_total") > 0, what="a tick")
-            wait_until(lambda: sample(leader, "picket_lease_expired_total") == 1)
+            wait_until(lambda: leader.metric("picket_lease_expired_total") == 1)
         for n in cluster.followers():
             n.stop()
         with leader.connect(timeout=60) as c:
             c.send("LEASE", "OPEN", LONG_MS)  # in the log, and nobody else has it
-            wait_until(lambda: sample(leader, "picket_serving") == 0, what="its end")
-            wait_until(lambda: sample(leader, "picket_unknown_outcomes_total") == 1)
-            wait_until(lambda: sample(leader, "picket_leaderless_seconds_total") > 0)
+            wait_until(lambda: leader.metric("picket_serving") == 0, what="its end")
+            wait_until(lambda: leader.metric("picket_unknown_outcomes_total") == 1)
+            wait_until(lambda: leader.metric("picket_leaderless_seconds_total") > 0)
         for n in cluster.nodes:
             n.cont()
 
@@ -364,10 +359,6 @@ def shadow_mode__is_counted_by_every_node_and_outlives_the_leader(t):
                    reply["value_bytes"]), (2, 1, 1, len("late")))
 
 
-def fences(node):
-    return int(re.search(r"^picket_fences (\d+)$", get(node, "/metrics")[1], re.M)[1])
-
-
 @test
 def kept_registers__end_on_every_node_though_nobody_asks(t):
     with three(t) as cluster:
@@ -380,7 +371,7 @@ def kept_registers__end_on_every_node_though_nobody_asks(t):
         leader.kill()  # the next one ends them
         others = [n for n in cluster.nodes if n is not leader]
         for node in others:
-            wait_until(lambda n=node: fences(n) == 1, what="the end of the others")
+            wait_until(lambda n=node: n.metric("picket_fences") == 1, what="their end")
 
 
 @test
