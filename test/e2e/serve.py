@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`picket serve` and `picket dev`: a node's life, its doors, and whom it serves."""
 import contextlib
+import datetime
 import http.client
 import json
 import os
@@ -12,7 +13,7 @@ import sys
 import time
 
 from cluster import Cluster, Connection, ServerError, fields, free_ports
-from tap import Failed, alive, check, contains, equal, main, test, wait_until
+from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 60000
 OPERATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -153,6 +154,53 @@ def sigterm__without_a_quorum_refuses_what_is_pending(t):
         equal(leader.process.wait(20), 0)
         for n in followers:
             n.cont()
+
+
+def log_ms(words, event):
+    """When a node logged this event, in ms."""
+    ts = re.search(rf"ts=(\S+) level=info event={event} ", words)[1]
+    at = datetime.datetime.fromisoformat(ts.replace("Z", "+00:00"))
+    return at.timestamp() * 1000
+
+
+@test
+def sigterm__twice_does_not_wait(t):
+    """Answers that nobody takes are waited for, 5 s at most, unless it is asked again. A
+    machine that stands still for as long proves nothing: then once more."""
+    for attempt in range(5):
+        with Cluster(t.program, t.path(f"c{attempt}"), 1) as cluster:
+            n1 = cluster.nodes[0]
+            with n1.connect() as c:
+                c.ask("LOCK", "ACQUIRE", open_lease(c), "db", "VALUE", "v" * 60000)
+                asked = b"LOCK SHOW db\r\n" * 1000
+                c.socket.sendall(asked)  # 60 MB of answers
+                n1.process.terminate()
+                wait_until(lambda n=n1: "event=draining" in n.words(), what="draining")
+                n1.process.send_signal(signal.SIGINT)
+                equal(n1.process.wait(), 0)
+            words = n1.words()
+        contains(words, "drained=no")
+        if log_ms(words, "stopping") - log_ms(words, "draining") < 5000:
+            return
+    raise Failed("it waits although it was asked twice")
+
+
+@test
+def options__that_are_not_given_have_their_defaults(t):
+    """In a network of its own, where nobody else has those ports."""
+    script = f"ip link set lo up && exec {t.program} serve --log json"
+    p = subprocess.Popen(["unshare", "-n", "sh", "-c", script], cwd=t.dir, text=True,
+                         env=t.env, stderr=subprocess.PIPE)
+    line = p.stderr.readline()
+    if not line.startswith("{"):
+        skip("making a network is not permitted here: " + line)
+    event = json.loads(line)
+    equal([event[k] for k in ("event", "node", "clients", "http", "raft")],
+          ["started", "n1", "127.0.0.1:7420", "127.0.0.1:7421", "127.0.0.1:7422"])
+    mode = os.stat(t.path("picket-data")).st_mode
+    equal(mode & 0o777, 0o700)
+    p.terminate()
+    equal(p.wait(), 0)
 
 
 @test
