@@ -163,6 +163,13 @@ def log_ms(words, event):
     return at.timestamp() * 1000
 
 
+def is_full(node):
+    """Whether it takes in no more requests of the client that reads no answers."""
+    before = node.metric("picket_requests_total")
+    time.sleep(0.2)
+    return before > 20 and node.metric("picket_requests_total") == before
+
+
 @test
 def sigterm__twice_does_not_wait(t):
     """Answers that nobody takes are waited for, 5 s at most, unless it is asked again. A
@@ -172,8 +179,8 @@ def sigterm__twice_does_not_wait(t):
             n1 = cluster.nodes[0]
             with n1.connect() as c:
                 c.ask("LOCK", "ACQUIRE", open_lease(c), "db", "VALUE", "v" * 60000)
-                asked = b"LOCK SHOW db\r\n" * 1000
-                c.socket.sendall(asked)  # 60 MB of answers
+                c.socket.sendall(b"LOCK SHOW db\r\n" * 1000)  # 60 MB of answers
+                wait_until(lambda n=n1: is_full(n), what="answers that nobody takes")
                 n1.process.terminate()
                 wait_until(lambda n=n1: "event=draining" in n.words(), what="draining")
                 n1.process.send_signal(signal.SIGINT)
