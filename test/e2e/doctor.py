@@ -112,6 +112,15 @@ def quiet__answers_by_its_exit_code(t):
 
 
 @test
+def doctor__takes_no_lock(t):
+    first = json.loads(t.picket("acquire", "-o", "json", "a").stdout)
+    t.picket("doctor", "-q")
+    second = json.loads(t.picket("acquire", "-o", "json", "b").stdout)
+    equal((second["token"], second["lease"]), (first["token"] + 1, first["lease"] + 1))
+    equal(t.picket("ls", "-q").stdout, "a\nb\n")
+
+
+@test
 def memory__forgets_tokens(t):
     if not in_memory("/dev/shm"):
         skip("/dev/shm is not in memory here")

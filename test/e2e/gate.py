@@ -492,6 +492,19 @@ def options__that_are_wrong_are_told_in_one_line(t):
 
 
 @test
+def log__can_be_parsed_as_json(t):
+    with Service() as s:
+        g = t.start(*Gate(t, s).words, "--log", "json")
+        events = []
+        while "standing" not in events:
+            events.append(json.loads(g.stderr.readline())["event"])
+        g.terminate()
+        events += [json.loads(line)["event"] for line in g.stderr]
+        equal(g.wait(), 0)
+    check("draining" in events, str(events))
+
+
+@test
 def help__is_complete(t):
     text = t.picket("gate", "--help").stdout
     for word in ("--listen", "--upstream", "--resource-from", "--depth", "--name",

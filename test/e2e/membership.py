@@ -225,6 +225,35 @@ def status__shows_who_is_missing(t):
 
 
 @test
+def limits__are_shown_changed_and_the_same_on_every_node(t):
+    with site(t) as cluster:
+        def limits(node):
+            done = t.picket("cluster", "limits", "-o", "json", "--on", node.url)
+            equal((done.returncode, done.stderr), (0, ""))
+            return json.loads(done.stdout)
+        before = limits(cluster.nodes[0])
+        # As docs/protocol.md, gate.md and the manual page say.
+        equal([before[k] for k in ("fences", "value_bytes", "label_bytes", "replies")],
+              [1000000, 65536, 512, 16])
+        equal(before["stored_bytes"], 256 << 20)
+        done = t.picket("cluster", "configure", "fences=1", "leases=77", "--on",
+                        cluster.url)
+        equal((done.returncode, done.stdout), (0, ""))
+        for node in cluster.nodes:
+            equal(limits(node), before | {"fences": 1, "leases": 77})
+        claim = lambda name: t.picket("fence", "claim", name, "--token", 1, "--on",
+                                      cluster.url)
+        equal(claim("first").returncode, 0)
+        full = claim("second")
+        equal((full.returncode, full.stderr.count("\n")), (125, 1))
+        contains(full.stderr, "fences")
+        for wrong in ("leases=0", "leeses=5", "leases=many"):
+            done = t.picket("cluster", "configure", wrong, "--on", cluster.url)
+            equal((wrong, done.returncode, done.stderr.count("\n")), (wrong, 125, 1))
+        equal(limits(cluster.nodes[0])["leases"], 77)
+
+
+@test
 def words__that_are_wrong_cost_one_line(t):
     for words, part in (
             ((), "what to do"), (("frob",), "none of status, add"),

@@ -211,6 +211,19 @@ def options__that_are_not_given_have_their_defaults(t):
 
 
 @test
+def advertised__host_is_what_others_are_told(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--advertise", "localhost"]) as c:
+        leader, follower = c.leader(), c.followers()[0]
+
+        def told():
+            with follower.connect() as k:
+                return str(refusal(k, "LEASE", "OPEN", 1000))
+        wait_until(lambda: told() == f"NOTLEADER localhost:{leader.port}",
+                   what="the leader's address")
+        equal(t.picket("run", "db", "--on", follower.url, "--", "true").returncode, 0)
+
+
+@test
 def config_file__counts_less_than_the_command_line(t):
     port, raft = free_ports(2)
     t.write("n.conf", f"# a remark\n\nname = from-file\nlisten = 127.0.0.1:{port}\n"
