@@ -61,6 +61,7 @@ def restore__ends_all_leases_and_raises_all_tokens(t):
                 holder.ask("FENCE", "SET", f"fence/{i}", first, chr(ord("a") + i) * BIG)
             said = ok(cli("backup", t.path("b"))).stderr
             contains(said, " bytes in ")
+            contains(leader.words(), "event=backup")
             check(os.path.getsize(t.path("b")) > 2 * 512 * 1024, "fits into one piece")
 
             # Life goes on, and all of it will be undone, but for the tokens.

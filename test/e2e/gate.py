@@ -48,6 +48,8 @@ def fence__refuses_lower_tokens_and_lets_equal_and_higher_pass(t):
             equal((name, g.metric(name)), (name, value))
         equal(t.picket("fence", "check", "gate/a", "--token", 6).returncode, 0)
         contains(g.look("/fences").body.decode(), '"resource":"a","fence":6')
+        equal([g.look(p).status for p in ("/healthz", "/readyz", "/nothing")],
+              [200, 200, 404])
 
 
 @test

@@ -191,6 +191,7 @@ def owner__that_does_not_read_is_disconnected(t):
             holder.ask("LEASE", "CLOSE", lease)
             wait_until(lambda: n1.metric("picket_connections") == 1, what="its end")
             equal(n1.metric("picket_slow_connections_closed_total"), before + 1)
+            contains(n1.words(), "event=slow-client")
             # It has lost the connection, and nothing else.
             equal(holder.ask("LEASE", "RENEW", theirs)["status"], "OK")
             equal(holder.ask("LEASE", "SHOW", theirs, "COUNT", 1)["holders"], n)

@@ -88,6 +88,9 @@ def nodes__come_and_go_under_a_lock(t):
         contains(s.change("promote", "n4"), "has a vote")
         equal(s.roles()["n4"], "voter")
 
+        check(any("event=membership node=n4" in n.words() for n in cluster.nodes),
+              "the change is not in any log")
+
         contains(s.change("transfer", "n3"), "n3 leads")
         contains(s.change("transfer", "n3"), "n3 leads already")
         equal(s.leader(), "n3")
@@ -132,6 +135,7 @@ def wiped_node__comes_back_only_under_a_new_name(t):
         for n in (n2, n3):
             said = [w for w in n.words().splitlines() if "lost its data" in w]
             check(not said or "under a new name" in said[0], str(said))
+        contains(n2.words() + n3.words(), "event=peer-refused")
         s.go_on()
         try:
             check(False, str(n2.ask("LEASE", "OPEN", 1000)))
