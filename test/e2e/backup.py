@@ -175,6 +175,11 @@ def files__are_treated_with_care(t):
             equal((words, done.returncode, done.stderr.count("\n")), (words, 125, 1))
             contains(done.stderr, part)
         equal([f for f in os.listdir(t.dir) if f.endswith(".tmp")], [])
+        with open(t.path("large"), "wb") as f:
+            f.truncate((256 << 20) + 1)
+        done = cli("restore", t.path("large"), "--yes")
+        equal((done.returncode, done.stderr.count("\n")), (125, 1))
+        contains(done.stderr, "nothing was changed")
 
 
 # ---- the disk ----
