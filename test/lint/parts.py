@@ -60,8 +60,8 @@ def build(source, folder, parts, compiler):
         must("meson", "configure", folder, *words)
     else:
         env = dict(os.environ, CC=compiler) if compiler else None
-        must("meson", "setup", folder, source, "-Doptimization=0", "-Ddebug=false", *words,
-             env=env)
+        must("meson", "setup", folder, source, "-Doptimization=0", "-Ddebug=false",
+             *words, env=env)
     must("ninja", "-C", folder, "picket", "libpicket.so.0.1.0")
 
 

@@ -382,6 +382,12 @@ def check_metrics(tree):
                 tree.find(document, f"no test looks at {metric}")
         for metric in sorted(made - named - MINOR_METRICS):
             tree.find(document, f"{metric} of {sources} is not in the table")
+    code = tree.joined("src/**/*.c")
+    for document in tree.paths(*DOCUMENTS):
+        for metric in sorted(set(re.findall(r"\bpicket_[a-z_]+_total\b",
+                                            tree.read(document)))):
+            if metric not in code:
+                tree.find(document, f"no source has the metric {metric}")
 
 
 def check_counts(tree):
