@@ -542,6 +542,45 @@ def pipeline__of_10000_is_answered_in_order(t):
         equal(tokens, list(range(tokens[0], tokens[0] + n)))
 
 
+def taken_in(node):
+    """Requests so far, while it leads and has answered nothing that it can't; else None.
+    """
+    _, text = get(node, "/metrics")
+    for sample in ("picket_serving 1", "picket_unknown_outcomes_total 0"):
+        if f"\n{sample}\n" not in text:
+            return None
+    return int(re.search(r"^picket_requests_total (\d+)$", text, re.M)[1])
+
+
+def most_taken_in(t, attempt):
+    """Of one connection, when nothing can be answered; None: leadership ended before."""
+    with Cluster(t.program, t.path(f"c{attempt}"), 3,
+                 flags=["--election-ms", "3000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect() as c:
+            before = taken_in(leader)
+            for n in followers:
+                n.stop()
+            c.socket.sendall(b"LEASE OPEN 60000\r\n" * 5000)
+            most = 0
+            for _ in range(100):
+                now = taken_in(leader)
+                if now is None:
+                    return None
+                most = max(most, now - before)
+        return most
+
+
+@test
+def pipeline__is_taken_in_up_to_its_bound(t):
+    """What waits for its answer is bounded; the rest stays in the socket."""
+    found = (most_taken_in(t, attempt) for attempt in range(5))
+    most = next((n for n in found if n is not None), None)
+    if most is None:
+        skip("this machine is too busy to look at a leader without followers")
+    equal(most, 1024)
+
+
 @test
 def pipeline__with_long_answers_does_not_get_stuck(t):
     with three(t) as cluster:
