@@ -335,8 +335,8 @@ struct picket_watch;
 struct picket_event {
     const char *what; /* "granted", "queued", "left", "ended", "value", "closed",
                          "opened", "lease-opened", "lease-ended", "fence-raised",
-                         "fence-set", "fence-mode", "fence-shadowed", "leapt", and
-                         "gap": some were missed, look again */
+                         "fence-set", "fence-mode", "fence-shadowed", "fence-ended",
+                         "leapt", and "gap": some were missed, look again */
     const char *name; /* "" for events that concern no lock */
     const char *why;  /* of an end: "released", "expired"...; "" otherwise */
     const char *by;   /* who broke it, and for what reason */

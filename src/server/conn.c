@@ -260,6 +260,18 @@ static void keep(struct pk_conn *c, const char *data, size_t used, size_t len)
     }
 }
 
+/* P10: unfinished requests of all connections together are bounded. Closes the connection
+ * if they are past the bound and its request is one of the large ones. */
+static bool closed_as_too_large(struct pk_conn *c)
+{
+    if (c->server->input_total <= PK_CONN_INPUT_TOTAL || c->in_len <= PK_SERVER_SCRATCH) {
+        return false;
+    }
+    pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
+    pk_conn_close(c);
+    return true;
+}
+
 /* Goes on with bytes that have arrived: at `data`, or those kept. */
 static void consume(struct pk_conn *c, const char *data, size_t len)
 {
@@ -268,9 +280,7 @@ static void consume(struct pk_conn *c, const char *data, size_t len)
         return;
     }
     keep(c, data, used, len);
-    if (c->server->input_total > PK_CONN_INPUT_TOTAL && c->in_len > PK_SERVER_SCRATCH) {
-        pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
-        pk_conn_close(c); /* too many large requests at once, and this is one of them */
+    if (closed_as_too_large(c)) {
         return;
     }
     if (c->relay != NULL) {
@@ -349,7 +359,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         consume(c, buf->base, (size_t)n);
     } else {
         c->in_len += (size_t)n;
-        if (c->in_len + INPUT_STEP >= c->in_want) { /* else it is far from whole */
+        bool far = c->in_len + INPUT_STEP < c->in_want; /* from being whole */
+        if (!closed_as_too_large(c) && !far) {
             consume(c, c->in, c->in_len);
         }
     }

@@ -473,18 +473,19 @@ static bool dispatch_rest(struct pk_conn *c, const struct pk_bytes *args, uint32
     if (n == 2 && pk_resp_is(args[0], "LOCK") && pk_resp_is(args[1], "UNWATCH")) {
         unwatch(c);
     } else {
+        pk_metrics_count(c->server->metrics, PK_COUNT_BAD_REQUESTS, 1);
         pk_proto_write_unknown(pk_conn_out(c), args, n);
     }
     return true;
 }
 
-bool pk_dispatch(struct pk_conn *c, uint32_t n)
+/* False: not taken in; the same request comes again later. */
+static bool dispatch_one(struct pk_conn *c, uint32_t n)
 {
     struct pk_server *s = c->server;
     const struct pk_bytes *args = s->args;
     struct pk_command cmd;
     const char *why;
-    pk_metrics_count(s->metrics, PK_COUNT_REQUESTS, 1);
     enum pk_proto_got got = pk_proto_read_command(args, n, &s->ids, &cmd, &why);
     if (got == PK_PROTO_COMMAND) {
         return submit(c, &cmd, FORM_NATIVE);
@@ -522,4 +523,12 @@ bool pk_dispatch(struct pk_conn *c, uint32_t n)
         break;
     }
     return dispatch_rest(c, args, n);
+}
+
+bool pk_dispatch(struct pk_conn *c, uint32_t n)
+{
+    struct pk_server *s = c->server;
+    bool taken = dispatch_one(c, n);
+    pk_metrics_count(s->metrics, PK_COUNT_REQUESTS, taken ? 1 : 0);
+    return taken;
 }

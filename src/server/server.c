@@ -162,7 +162,6 @@ static void on_events(void *ctx, const struct pk_effects *e)
 static void on_gap(void *ctx)
 {
     struct pk_server *s = ctx;
-    pk_metrics_count(s->metrics, PK_COUNT_GAPS, 1);
     pk_trace_log_gap(s->trace, cluster_ms(s));
     pk_hub_gap(&s->hub);
     pk_dash_gap(s->dash);

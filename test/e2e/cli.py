@@ -50,6 +50,16 @@ def acquire__leaves_the_lock_to_extend_and_release(t):
 
 
 @test
+def acquire__has_a_minute_and_closes_nothing(t):
+    got = parsed(t.picket("acquire", "-o", "json", "db"))
+    equal(got["ttl_ms"], 60000)
+    equal(parsed(t.picket("extend", "-o", "json", "--lease", got["lease"]))["left_ms"],
+          60000)
+    ok(t.picket("break", "-q", "db", "--reason", "test"))
+    equal(ok(t.picket("show", "db")), "db: free\n")
+
+
+@test
 def acquire__of_a_set_is_all_or_nothing(t):
     ok(t.picket("acquire", "b"))
     busy = t.picket("acquire", "-n", "a", "--also", "b", "--also", "c")
@@ -235,6 +245,16 @@ def watch__prints_one_object_per_line(t):
            ("fence-raised", "x/r")])
     equal((events[3]["why"], events[3]["reason"]), ("broken", "be gone"))
     equal(watch.returncode, 0)
+
+
+@test
+def watch__without_a_prefix_tells_of_leases_too(t):
+    watch = t.start("watch", "-v", "-o", "json", "--count", "4")
+    line_with(watch.stderr, "watching everything")
+    ok(t.picket("run", "db", "--", "true"))
+    events = [json.loads(line) for line in watch.communicate()[0].splitlines()]
+    equal([e["event"] for e in events],
+          ["lease-opened", "granted", "ended", "lease-ended"])
 
 
 @test

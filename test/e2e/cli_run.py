@@ -25,7 +25,7 @@ def run(t, *words, **options):
 
 @test
 def run__gives_the_child_its_lock(t):
-    t.picket("run", "db", "--", "true")
+    equal(run(t, "db", "--", "printenv", "PICKET_TTL_MS"), (0, "10000\n", ""))
     code, out, said = run(t, "--ttl", "3s", "db", "--", "env")
     env = dict(line.split("=", 1) for line in out.splitlines())
     equal((code, said), (0, ""))
@@ -223,6 +223,20 @@ def run__passes_signals_on(t):
 
 
 @test
+def run__passes_on_every_signal_that_it_says(t):
+    names = ("HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "CONT")
+    traps = "; ".join(f"trap 'echo {name}' {name}" for name in names)
+    script = f"{traps}; trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done"
+    child = t.start("run", "db", "--", "bash", "-c", script)
+    equal(child.stdout.readline(), "ready\n")
+    for name in names:
+        child.send_signal(signal.Signals[f"SIG{name}"])
+        equal(child.stdout.readline(), f"{name}\n")
+    child.send_signal(signal.SIGTERM)
+    equal(child.wait(), 9)
+
+
+@test
 def run__waiting_ends_by_a_signal_and_leaves_nothing(t):
     holder = hold(t, "db")
     for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -272,6 +286,23 @@ def run__kills_what_does_not_obey(t):
     t.picket("break", "db", "--reason", "now")
     equal(child.wait(), 123)
     contains(child.stderr.read(), "its command was killed")
+
+
+@test
+def run__closes_the_lock_for_as_long_as_ending_takes(t):
+    for words, delay_ms in (((), 6000), (("--kill-after", "1h"), 3601000),
+                            (("--lock-delay", "2h"), 7200000)):
+        name = f"l{delay_ms}"
+        watch = t.start("watch", "-v", "-o", "json", "--count", "3", name)
+        line_with(watch.stderr, "watching")
+        child = t.start("run", *words, name, "--", "sh", "-c", "echo ready; read x",
+                        stdin=subprocess.PIPE)
+        equal(child.stdout.readline(), "ready\n")
+        t.picket("break", name, "--reason", "test")
+        equal(child.wait(), 123)
+        events = [json.loads(line) for line in watch.communicate()[0].splitlines()]
+        equal([e["event"] for e in events], ["granted", "ended", "closed"])
+        equal(events[2]["closed_ms"], delay_ms)
 
 
 @test
@@ -342,6 +373,16 @@ def no_fork__becomes_the_command(t):
 @test
 def no_fork__outlives_its_ttl(t):
     check(outlives_its_ttl(t, "-F", "--lock-delay", "0s"), "the job was ended")
+
+
+@test
+def no_fork__does_not_end_what_the_command_leaves_behind(t):
+    child = t.start("run", "-F", "db", "--", "sh", "-c",
+                    "setsid sleep 1000 >/dev/null 2>&1 & echo $!")
+    left = int(child.stdout.readline())
+    equal(child.wait(), 0)
+    wait_until(lambda: is_free(t, "db"), what="the lock's release")
+    check(alive(left), "it was ended")
 
 
 @test

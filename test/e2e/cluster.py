@@ -16,8 +16,10 @@ network of its own, see lan.py.
 """
 import contextlib
 import fcntl
+import http.client
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -266,6 +268,14 @@ class Node:
         with contextlib.suppress(FileNotFoundError), open(self.log, "rb") as f:
             return f.read().decode("utf-8", "replace")
         return ""
+
+    def metric(self, name):
+        """The value of a metric without labels, as a monitor sees it."""
+        c = http.client.HTTPConnection(self.host.address, self.http_port, timeout=10)
+        with contextlib.closing(c):
+            c.request("GET", "/metrics")
+            text = c.getresponse().read().decode()
+        return float(re.search(rf"^{name} ([0-9.e+-]+)$", text, re.MULTILINE)[1])
 
     def memory(self):
         """Bytes of memory that the process has in use."""

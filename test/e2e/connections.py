@@ -320,4 +320,46 @@ def words__are_read_as_typed_by_hand_and_by_redis_clients(t):
         equal(c.socket.recv(1), b"")
 
 
+@test
+def connection__has_words_of_its_own(t):
+    """The table of docs/protocol.md."""
+    with three(t) as cluster:
+        follower = cluster.followers()[0]
+        with Connection(follower.port) as c, Connection(follower.port) as other:
+            said = c.ask("HELLO", 3)
+            equal([said[k] for k in ("server", "proto", "role", "modules")],
+                  ["picket", 3, "replica", []])
+            check({"version", "id", "mode"} <= set(said), str(said))
+            with Connection(cluster.leader().port) as leader:
+                equal(fields(leader.ask("HELLO"))["role"], "master")
+            equal(c.ask("HELLO", 3, "SETNAME", "me")["proto"], 3)
+            equal(c.ask("CLIENT", "SETNAME", "myself"), "OK")
+            check(c.ask("CLIENT", "ID") != other.ask("CLIENT", "ID"), "one id for two")
+            equal(fields(c.ask("HELLO", 2))["proto"], 2)
+            equal(refusal(c, "HELLO", 4).code, "NOPROTO")
+            equal((c.ask("ECHO", "x y"), c.ask("PING")), ("x y", "PONG"))
+            status = fields(c.ask("CLUSTER", "STATUS"))
+            equal((status["node"], status["leader"], len(status["members"])),
+                  (follower.name, cluster.leader().name, 3))
+            c.ask("CLIENT", "REDIRECT", "ON")
+            equal(refusal(c, "LEASE", "OPEN", 1000).code, "NOTLEADER")
+            equal(refusal(other, "LOCK", "WATCH").code, "ERR")  # RESP2 has no pushes
+
+
+@test
+def pushes__go_to_who_used_the_lease_last(t):
+    with one(t) as cluster, contextlib.ExitStack() as stack:
+        mine = [stack.enter_context(cluster.nodes[0].connect()) for _ in range(6)]
+        lease = open_lease(mine[0])
+        token = acquire(mine[0], lease, "db")
+        for c in mine[1:]:
+            c.ask("LEASE", "RENEW", lease)
+        with cluster.nodes[0].connect() as operator:
+            operator.ask("LOCK", "BREAK", "db", token)
+        for c in mine[2:]:  # the last four
+            equal(c.push()[1], "ended")
+        for c in mine:
+            equal((c.ask("PING"), c.pushes), ("PONG", []))
+
+
 main()

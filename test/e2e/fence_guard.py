@@ -170,4 +170,23 @@ def what_is_printed_can_be_run_by_hand(t, db):
     equal(db.call("check", "ledger", 5)[0], "OK")
 
 
+@over(SQLite, Postgres, MariaDB)
+def the_command_line_guards_a_table(t, db):
+    """As docs/fencing-sql.md says it: the fence's name and the column may be others."""
+    s = db.session()
+    s.done("CREATE TABLE orders (id INTEGER, token BIGINT, by_whom BIGINT)")
+    plain = t.picket("fence", "install", db.url, "--print", "--table", "orders")
+    contains(plain.stdout, "orders")
+    equal(s.ask("SELECT count(*) FROM picket_fence").error != "", True)  # nothing was run
+    words = ("fence", "install", db.url, "--table", "orders")
+    equal(t.picket(*words).returncode, 0)
+    s.done("INSERT INTO orders VALUES (1, 5, 0)")
+    equal(s.ask("INSERT INTO orders VALUES (2, 4, 0)").word, "stale")
+    equal(db.call("check", "orders", 5)[:2], ("OK", 5))
+    equal(t.picket(*words, "--column", "by_whom", "--guard", "books").returncode, 0)
+    s.done("INSERT INTO orders VALUES (3, 0, 7)")
+    equal(s.ask("INSERT INTO orders VALUES (4, 9, 6)").word, "stale")
+    equal(db.call("check", "books", 7)[:2], ("OK", 7))
+
+
 main()

@@ -41,8 +41,15 @@ def fence__refuses_lower_tokens_and_lets_equal_and_higher_pass(t):
         equal(g.call("PUT", "/b/echo", token=1).status, 200)  # another resource
         equal([c["token"] for c in s.calls], [5, 5, 6, 1])
         equal(g.outcome("stale"), 2)
+        for name, value in (
+                ("picket_gate_standing", 1), ("picket_gate_fence_raises_total", 3),
+                ("picket_gate_resources", 2), ("picket_gate_claims_total", 3),
+                ("picket_gate_claims_failed_total", 0)):
+            equal((name, g.metric(name)), (name, value))
         equal(t.picket("fence", "check", "gate/a", "--token", 6).returncode, 0)
         contains(g.look("/fences").body.decode(), '"resource":"a","fence":6')
+        equal([g.look(p).status for p in ("/healthz", "/readyz", "/nothing")],
+              [200, 200, 404])
 
 
 @test
@@ -273,6 +280,7 @@ def standby__takes_over_when_the_first_ends_or_is_paused(t):
         idle = second.call("PUT", "/a/echo", token=6)
         equal((idle.status, idle.error), (503, "not-standing"))
         equal(second.look("/readyz").status, 503)
+        equal(second.metric("picket_gate_standing"), 0)
         freeze(first.process.pid)
         wait_until(lambda: second.look("/readyz").status == 200, what="second stands")
         equal(second.call("PUT", "/a/echo", token=4).json["fence"], 5)
@@ -378,6 +386,7 @@ def shared__gates_share_their_fences_through_a_cluster(t):
             down = one.call("PUT", "/a/echo", token=8)
             equal((down.status, down.error), (503, "store"))
             equal(s.seen(token=8), [])
+            check(one.metric("picket_gate_claims_failed_total") >= 1, "not counted")
 
 
 @test
@@ -540,6 +549,19 @@ def options__that_are_wrong_are_told_in_one_line(t):
         done = t.picket(*need, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
         equal(done.returncode, 125)
         contains(done.stderr, "in use")
+
+
+@test
+def log__can_be_parsed_as_json(t):
+    with Service() as s:
+        g = t.start(*Gate(t, s).words, "--log", "json")
+        events = []
+        while "started" not in events:
+            events.append(json.loads(g.stderr.readline())["event"])
+        g.terminate()
+        events += [json.loads(line)["event"] for line in g.stderr]
+        equal(g.wait(), 0)
+    check({"standing", "draining"} <= set(events), str(events))
 
 
 @test

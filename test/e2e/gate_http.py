@@ -138,8 +138,8 @@ def fields__of_one_connection_are_not_passed_on(t):
         seen = s.calls[0]["headers"]
         equal([seen[k] for k in ("X-Mine", "TE", "Keep-Alive", "X-Other")],
               [None, None, None, "2"])
-        equal((seen["X-Picket-Token"], seen["X-Forwarded-For"]),
-              ("3", "10.0.0.1, 127.0.0.1"))
+        equal((seen["X-Picket-Token"], seen["X-Forwarded-For"], seen["Host"]),
+              ("3", "10.0.0.1, 127.0.0.1", f"127.0.0.1:{g.port}"))
 
 
 @test
@@ -265,6 +265,10 @@ def malformed__requests_are_refused_and_reach_nobody(t):
             contains(got.decode(), "Connection: close")
         equal(s.calls, [])
         equal(g.outcome("malformed"), n)
+        for head in (b"CONNECT h:443 HTTP/1.1\r\n",
+                     b"GET /a HTTP/1.1\r\nUpgrade: x\r\nConnection: Upgrade\r\n"):
+            got = g.raw(head + b"Host: h\r\nX-Picket-Token: 1\r\n\r\n")
+            equal(statuses(got), [501])
         equal(g.call("GET", "/a/echo", token=1).status, 200)
 
 
@@ -339,12 +343,41 @@ def heads__have_bounds(t):
 
 
 @test
+def flights__have_a_limit_though_their_clients_are_gone(t):
+    """Twice the connections: so many requests whose client has gone are waited for."""
+    head = b"PUT /a/hold?h HTTP/1.1\r\nHost: h\r\nX-Picket-Token: 1\r\n" \
+           b"Content-Length: 0\r\n\r\n"
+    with Service() as s, Gate(t, s, "--connections", "2") as g:
+        for n in range(1, 5):
+            with socket.create_connection(("127.0.0.1", g.port)) as c:
+                c.sendall(head)
+                wait_until(lambda k=n: len(s.seen(token=1)) == k, what="the request")
+                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wait_until(lambda: g.metric("picket_gate_connections") == 0, what="its end")
+        equal(g.metric("picket_gate_in_flight"), 4)
+        equal(g.call("GET", "/a/echo", token=1).status, 503)
+        s.release("h")
+        wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="their end")
+        equal(g.call("GET", "/a/echo", token=1).status, 200)
+
+
+@test
+def resources__have_names_of_a_bounded_length(t):
+    """255 bytes less those of --name and 71, and one more for the slash between."""
+    most = 255 - len("gate") - 71
+    with Service() as s, Gate(t, s) as g:
+        equal(g.call("GET", "/" + "a" * most, token=1).status, 200)
+        equal(g.call("GET", "/" + "a" * (most + 1), token=1).error, "bad-resource")
+
+
+@test
 def connections__have_a_limit(t):
     with Service() as s, Gate(t, s, "--connections", "3") as g:
         held = [g.connect() for _ in range(3)]
         for c in held:
             equal(g.call("GET", "/a/echo", token=1, connection=c).status, 200)
         equal(statuses(g.raw(b"GET /a/echo HTTP/1.1\r\n")), [503])
+        equal(g.metric("picket_gate_connections_refused_total"), 1)
         held.pop().close()
         wait_until(lambda: g.metric("picket_gate_connections") < 3, what="room")
         equal(g.call("GET", "/a/echo", token=1).status, 200)
@@ -422,6 +455,7 @@ def upstream__that_is_down_is_502_and_a_raise_stays(t):
             equal((token, a.status), (token, status))
         equal((a := g.call("PUT", "/a/echo", token=6)).error, "upstream")
         contains(a.json["message"], "refused")
+        equal(g.metric("picket_gate_upstream_errors_total"), 4)
         equal(t.picket("fence", "check", "gate/a", "--token", 6).returncode, 0)
         equal(g.metric("picket_gate_in_flight"), 0)
 

@@ -76,7 +76,8 @@ def body__that_breaks_off_decides_by_the_answer(t):
     head = b"POST /a/%s HTTP/1.1\r\nHost: h\r\nIdempotency-Key: %s\r\n" \
            b"Content-Length: 5\r\n\r\nx"
     with Service() as s, Gate(t, s, *PASS) as g:
-        for path, error in ((b"strict", ""), (b"sink", "outcome-unknown")):
+        for path, error in ((b"strict", ""), (b"sink", "outcome-unknown"),
+                            (b"lenient", "answer-not-kept")):
             with socket.create_connection(("127.0.0.1", g.port)) as c:
                 c.sendall(head % (path, path))
                 wait_until(lambda: s.seen(path="/a/" + path.decode()), what="the call")
@@ -198,12 +199,43 @@ def calls__that_break_off_are_not_made_again(t):
             pass
         half = post(g, "/a/vanish?half", "h")
         equal((half.error, half.json["status"]), ("answer-not-kept", 200))
+        for n in (1, 2):  # of what says no, half is enough
+            try:
+                post(g, "/a/vanish?half503", "n")
+            except ConnectionError:
+                pass
+            wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
+            equal(len(s.seen(path="/a/vanish?half503")), n)
         equal(post(g, "/a/hold?s", "s").status, 504)
         equal(post(g, "/a/hold?s", "s").error, "in-progress")
         s.release("s")  # too late for the first, in time for the next
         wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
         check(replayed(post(g, "/a/hold?s", "s")), "not kept")
-        equal(len(s.calls), 3)
+        equal(len(s.calls), 5)
+
+
+@test
+def call__that_was_cut_off_is_of_unknown_outcome(t):
+    with Service() as s, Gate(t, s, "--cut-off", "200ms") as g:
+        old = g.later("POST", "/a/hold?h", token=1, body=b"x", Idempotency_Key="k")
+        wait_until(lambda: s.calls, what="the call")
+        equal(g.call("PUT", "/a/echo", token=2).status, 200)
+        equal(old.result().error, "cut-off")
+        again = post(g, "/a/hold?h", "k", X_Picket_Token="2")
+        equal((again.status, again.error), (409, "outcome-unknown"))
+        equal(len(s.seen(path="/a/hold?h")), 1)
+
+
+@test
+def keys__that_the_store_has_no_room_for_are_503(t):
+    with Cluster(t.program, t.path("c"), 1) as c, Service() as s:
+        done = t.picket("cluster", "configure", "fences=1", "--on", c.url)
+        equal(done.returncode, 0)
+        with Gate(t, s, *PASS, "--on", c.url) as g:
+            equal(post(g, "/a/echo", "first").status, 200)
+            equal(post(g, "/a/echo", "second").status, 503)
+            check(replayed(post(g, "/a/echo", "first")), "forgotten")
+            equal(len(s.calls), 1)
 
 
 @test

@@ -209,6 +209,63 @@ def watcher__that_does_not_read_gets_a_gap(t):
             kept = kinds.index("gap")
             check(0 < kept < n, f"{kept} of {n} events were kept")
             equal(kinds.count("gap"), 1)
+            check(n1.metric("picket_watch_gaps_total") >= 1, "the gap is not counted")
+
+
+@test
+def owner__that_does_not_read_is_disconnected(t):
+    """Of a lease: what it is told must not be left out, so it can't go on unread."""
+    n = 200  # grants of 60 KB each: more than the kernel takes
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect(timeout=20) as holder, n1.connect(timeout=20) as deaf:
+            lease = holder.ask("LEASE", "OPEN", 60000)["lease"]
+            theirs = deaf.ask("LEASE", "OPEN", 60000)["lease"]
+            for i in range(n):
+                holder.ask("LOCK", "ACQUIRE", lease, f"l{i}")
+                deaf.ask("LOCK", "ACQUIRE", theirs, f"l{i}", "VALUE", "v" * 60000)
+            before = n1.metric("picket_slow_connections_closed_total")
+            holder.ask("LEASE", "CLOSE", lease)
+            wait_until(lambda: n1.metric("picket_connections") == 1, what="its end")
+            equal(n1.metric("picket_slow_connections_closed_total"), before + 1)
+            contains(n1.words(), "event=slow-client")
+            # It has lost the connection, and nothing else.
+            equal(holder.ask("LEASE", "RENEW", theirs)["status"], "OK")
+            equal(holder.ask("LEASE", "SHOW", theirs, "COUNT", 1)["holders"], n)
+
+
+@test
+def request__that_takes_too_long_is_closed(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with dial(n1.port) as half, Connection(n1.port, timeout=120) as idle:
+            half.sendall(b"*2\r\n$4\r\nPING\r\n$5\r\nhe")
+            half.settimeout(120)
+            equal(rest_of(half), b"")
+            equal(idle.ask("PING"), "PONG")  # who has begun nothing may take its time
+            equal(n1.metric("picket_slow_connections_closed_total"), 1)
+
+
+@test
+def requests__that_are_unfinished_are_bounded_together(t):
+    """256 MiB for all; then large ones are closed, and small ones are served."""
+    most = 256 * MB
+    with one(t) as cluster, contextlib.ExitStack() as open_ones:
+        n1 = cluster.nodes[0]
+        honest(n1)
+        before = n1.memory()
+        head = b"*2\r\n$4\r\nPING\r\n$1200000\r\n"
+        grown = lambda: n1.memory() - before
+        bound = most + most // 5 + SLACK
+        for _ in range(400):
+            s = open_ones.enter_context(dial(n1.port))
+            with contextlib.suppress(ConnectionError):
+                s.sendall(head + b"x" * MB)
+        # Long before the time for a request is over, which would close all of them.
+        wait_until(lambda: n1.metric("picket_slow_connections_closed_total") >= 100
+                   or grown() > bound, what="the end of those that are too many")
+        check(grown() < bound, f"{grown()} bytes more")
+        honest(n1)
 
 
 @test
@@ -297,6 +354,7 @@ def connections__beyond_the_limit_are_told_so(t):
             if refused == 100:
                 break
         equal((len(inside), refused), (20, 100))
+        equal(n1.metric("picket_connections_refused_total"), 100)
         for c in inside:
             equal(c.ask("PING"), "PONG")
         lease = fields(first.ask("LEASE", "OPEN", 10000))["lease"]

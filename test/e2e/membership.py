@@ -88,6 +88,9 @@ def nodes__come_and_go_under_a_lock(t):
         contains(s.change("promote", "n4"), "has a vote")
         equal(s.roles()["n4"], "voter")
 
+        check(any("event=membership node=n4" in n.words() for n in cluster.nodes),
+              "the change is not in any log")
+
         contains(s.change("transfer", "n3"), "n3 leads")
         contains(s.change("transfer", "n3"), "n3 leads already")
         equal(s.leader(), "n3")
@@ -132,6 +135,7 @@ def wiped_node__comes_back_only_under_a_new_name(t):
         for n in (n2, n3):
             said = [w for w in n.words().splitlines() if "lost its data" in w]
             check(not said or "under a new name" in said[0], str(said))
+        contains(n2.words() + n3.words(), "event=peer-refused")
         s.go_on()
         try:
             check(False, str(n2.ask("LEASE", "OPEN", 1000)))
@@ -290,6 +294,35 @@ def cluster__finds_a_node_that_answers(t):
         done = t.picket("cluster", "limits", "-o", "json", "--on", url)
         equal((done.returncode, done.stderr), (0, ""))
         check(json.loads(done.stdout)["leases"] > 0, done.stdout)
+
+
+@test
+def limits__are_shown_changed_and_the_same_on_every_node(t):
+    with site(t) as cluster:
+        def limits(node):
+            done = t.picket("cluster", "limits", "-o", "json", "--on", node.url)
+            equal((done.returncode, done.stderr), (0, ""))
+            return json.loads(done.stdout)
+        before = limits(cluster.nodes[0])
+        # As docs/protocol.md, gate.md and the manual page say.
+        equal([before[k] for k in ("fences", "value_bytes", "label_bytes", "replies")],
+              [1000000, 65536, 512, 16])
+        equal(before["stored_bytes"], 256 << 20)
+        done = t.picket("cluster", "configure", "fences=1", "leases=77", "--on",
+                        cluster.url)
+        equal((done.returncode, done.stdout), (0, ""))
+        for node in cluster.nodes:
+            equal(limits(node), before | {"fences": 1, "leases": 77})
+        claim = lambda name: t.picket("fence", "claim", name, "--token", 1, "--on",
+                                      cluster.url)
+        equal(claim("first").returncode, 0)
+        full = claim("second")
+        equal((full.returncode, full.stderr.count("\n")), (125, 1))
+        contains(full.stderr, "fences")
+        for wrong in ("leases=0", "leeses=5", "leases=many"):
+            done = t.picket("cluster", "configure", wrong, "--on", cluster.url)
+            equal((wrong, done.returncode, done.stderr.count("\n")), (wrong, 125, 1))
+        equal(limits(cluster.nodes[0])["leases"], 77)
 
 
 @test

@@ -792,4 +792,15 @@ TEST(client__statuses_have_outcomes)
     CHECK(picket_outcome(PICKET_BUSY) == PICKET_NOT_DONE);
     CHECK(picket_outcome(PICKET_UNKNOWN) == PICKET_OUTCOME_UNKNOWN);
     CHECK_STR(picket_status_name(PICKET_STALE), "STALE");
+#define X(name, outcome, text)                                                           \
+    CHECK_STR(picket_status_name(PICKET_##name), #name);                                 \
+    CHECK_STR(picket_status_text(PICKET_##name), text);
+    PICKET_STATUSES(X)
+#undef X
+    /* Only one leaves it open whether something was done. */
+    for (int s = PICKET_OK + 1; s < PICKET_STATUS_COUNT; s++) {
+        enum picket_outcome o = picket_outcome((enum picket_status)s);
+        CHECK(o == (s == PICKET_UNKNOWN ? PICKET_OUTCOME_UNKNOWN : PICKET_NOT_DONE));
+    }
+    CHECK(picket_outcome(PICKET_TOOOLD) == PICKET_NOT_DONE);
 }
