@@ -10,6 +10,7 @@
 #include "core/door.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/memory.h"
 
 enum {
     /* What a bounded wait is given beyond its own limit before we stop relying on the
@@ -102,8 +103,7 @@ static struct picket_lock *new_lock(struct picket *p, const char *name,
     struct picket_lock *l = pk_door_resize(NULL, sizeof *l);
     memset(l, 0, sizeof *l);
     l->client = p;
-    l->name = strdup(name);
-    PK_ASSERT(l->name != NULL);
+    l->name = pk_memory_copy(name);
     l->max_hold_ms = acquire->max_hold_ms;
     l->bounded = acquire->wait_ms != PK_WAIT_FOREVER;
     l->hold_until_ms = UINT64_MAX;

@@ -9,6 +9,7 @@
 #include "core/bytes.h"
 #include "core/command.h"
 #include "core/door.h"
+#include "host/memory.h"
 
 enum { IDENTIFIER_MAX = 255 };
 
@@ -201,7 +202,9 @@ enum picket_status pk_sqltext_make(const struct pk_sqltext *d,
         return s;
     }
     FILE *text = open_memstream(out, &len);
-    PK_ASSERT(text != NULL);
+    if (text == NULL) {
+        pk_memory_out();
+    }
     fprintf(text, "%s%s", d->begin, d->base);
     if (guards) {
         fill(text, d, &n);
