@@ -19,7 +19,6 @@
 #include "cli/values.h"
 #include "client/client.h"
 #include "client/error.h"
-#include "core/door.h"
 #include "host/clock.h"
 #include "host/memory.h"
 

@@ -41,7 +41,7 @@ static void *look_out(void *ctx)
 static bool start_lookout(struct lookout *o, struct pk_nofork *n, struct picket_lock *l)
 {
     *o = (struct lookout){.nofork = n, .loss_fd = picket_loss_fd(l)};
-    o->stop_fd = eventfd(0, EFD_CLOEXEC);
+    o->stop_fd = o->loss_fd < 0 ? -1 : eventfd(0, EFD_CLOEXEC);
     if (o->stop_fd < 0) {
         return false;
     }

@@ -7,7 +7,6 @@
 
 #include "cli/cli.h"
 #include "cli/errors.h"
-#include "core/door.h"
 #include "host/memory.h"
 
 int pk_cli_open(const struct pk_common *c, const struct picket_options *o,

@@ -214,6 +214,9 @@ static int launch(struct keeper *k)
                              k->s->grant->name, pk_supervise_reason(k->lock));
         return PK_EXIT_LOST;
     }
+    if (picket_loss_fd(k->lock) < 0) { /* else a break would go unnoticed */
+        return pk_errors_status(PICKET_LIMIT);
+    }
     picket_on_renewal(k->lock, renewed, &k->guard);
     pk_guard_safe_until(&k->guard, safe);
     pk_supervise_make_env(k->s, k->client, k->lock, env);

@@ -366,6 +366,13 @@ enum picket_status picket_wait(struct picket_lock *l, int64_t timeout_ms)
     return s == PICKET_OK ? s : pk_fail_plain(s);
 }
 
+static void fail_unless_open(int fd)
+{
+    if (fd < 0) {
+        (void)pk_fail(PICKET_LIMIT, "can't make a descriptor: %s", strerror(errno));
+    }
+}
+
 int picket_ready_fd(struct picket_lock *l)
 {
     if (pk_client_usable(l->client) != PICKET_OK) {
@@ -374,6 +381,7 @@ int picket_ready_fd(struct picket_lock *l)
     pthread_mutex_lock(&l->client->mutex);
     if (l->ready_fd < 0) {
         l->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        fail_unless_open(l->ready_fd);
         pk_lock_rearm(l);
     }
     int fd = l->ready_fd;
@@ -587,6 +595,7 @@ int picket_loss_fd(struct picket_lock *l)
     pthread_mutex_lock(&l->client->mutex);
     if (l->loss_fd < 0) {
         l->loss_fd = pk_timer_fd(0);
+        fail_unless_open(l->loss_fd);
         pk_lock_rearm(l);
     }
     int fd = l->loss_fd;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "client/error.h"
-#include "core/door.h"
 #include "host/memory.h"
 
 static int digit(char c)

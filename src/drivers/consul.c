@@ -481,7 +481,7 @@ static void init_curl(void)
 static void add_header(struct pk_consul *c, const char *line)
 {
     c->headers = curl_slist_append(c->headers, line);
-    PK_ASSERT(c->headers != NULL);
+    pk_memory_need(c->headers);
 }
 
 static enum picket_status consul_open(const char *rest, struct pk_store **out);

@@ -218,7 +218,7 @@ enum picket_status pk_consul_run(struct pk_consul *c, struct pk_consul_line *l,
 {
     char *body = json_dumps(txn, JSON_COMPACT);
     json_decref(txn);
-    PK_ASSERT(body != NULL);
+    pk_memory_need(body);
     const struct pk_consul_ask a = {
         .method = "PUT", .path = "/txn", .body = body, .changes = true};
     enum picket_status s = pk_consul_ask(c, l, &a, until_ms);

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/door.h"
 #include "drivers/zk_inside.h"
 #include "host/memory.h"
 

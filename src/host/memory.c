@@ -25,21 +25,24 @@ _Noreturn void pk_memory_out(void)
     abort();
 }
 
+void pk_memory_need(const void *p)
+{
+    if (p == NULL) {
+        pk_memory_out();
+    }
+}
+
 char *pk_memory_copy(const char *text)
 {
     char *copy = strdup(text);
-    if (copy == NULL) {
-        pk_memory_out();
-    }
+    pk_memory_need(copy);
     return copy;
 }
 
 char *pk_memory_copy_n(const char *data, size_t len)
 {
     char *copy = malloc(len + 1);
-    if (copy == NULL) {
-        pk_memory_out();
-    }
+    pk_memory_need(copy);
     if (len > 0) {
         memcpy(copy, data, len);
     }
