@@ -23,8 +23,7 @@ LOCKS = 4
 FAULTS = (
     ("read", "short"), ("read", "EINTR"), ("read", "reset"),
     ("write", "short"), ("write", "EINTR"), ("write", "reset"),
-    ("fd", "EMFILE"), ("wait", "EINTR"), ("alloc", "none"), ("sync", "EIO"),
-    ("write", "EIO"),
+    ("fd", "EMFILE"), ("wait", "EINTR"), ("alloc", "none"), ("write", "EIO"),
 )
 MAY_STOP = {"alloc", "sync"}  # and a disk that fails
 
@@ -102,19 +101,31 @@ def verify(node, acknowledged):
         client.close()
 
 
+def script(page):
+    return f"{page.path}.sh"
+
+
 def wrapper(t, page, spec):
-    """A program that is `picket` under the injector."""
+    """Writes a program that is `picket` under the injector. Not while other threads
+    start processes, since those would inherit the file open for writing."""
     words = " ".join(f"{k}={v}" for k, v in page.environment(spec, PICKET).items())
-    return t.write(f"{os.path.basename(page.path)}.sh",
-                   f"#!/bin/sh\nexec env {words} {PICKET} \"$@\"\n", 0o755)
+    t.write(os.path.basename(script(page)),
+            f"#!/bin/sh\nexec env {words} {PICKET} \"$@\"\n", 0o755)
+    return spec, page
 
 
-def serves(node):
+class Stuck(Exception):
+    """The node runs and does not serve."""
+
+
+def serves(node, stuck_s=None):
     """Waits until the node serves; False: it ended instead."""
-    end = time.monotonic() + HANG_S
+    end = time.monotonic() + (stuck_s or HANG_S)
     while node.alive():
         if node.serves():
             return True
+        if time.monotonic() > end and stuck_s:
+            raise Stuck()
         if time.monotonic() > end:
             raise Failed(f"does not serve after {HANG_S:.0f} s: {node.last_words()}")
         time.sleep(0.02)
@@ -132,18 +143,24 @@ def judge_stop(node, page, spec):
 
 def run(t, spec, page):
     folder = t.path(f"node-{os.path.basename(page.path)}")
-    cluster = Cluster(wrapper(t, page, spec), folder, 1)
+    cluster = Cluster(script(page), folder, 1)
     node = cluster.nodes[0]
     acknowledged = {}
     try:
         node.start()
         outcome = "unharmed"
-        served = serves(node)
+        served = True
         try:
+            # libraft 0.22 tries no second time to make its first segment when the sync
+            # of the directory fails: the node leads and can't store until a restart.
+            served = serves(node, 10 if spec.startswith("sync") else None)
             if served:
                 play(node, acknowledged)
                 verify(node, acknowledged)
                 check(node.terminate() == 0, f"did not end in order: {node.last_words()}")
+        except Stuck:
+            outcome = "stuck until restarted"
+            node.kill()
         except Stopped:
             check(spec.startswith(tuple(MAY_STOP)) or spec.endswith(":EIO"),
                   f"the node ended: {page.crash()} {node.last_words()}")
@@ -163,16 +180,28 @@ def run(t, spec, page):
         cluster.close()
 
 
+def over(t, report, kind, fault, most=None):
+    spec, page = wrapper(t, Page(t.dir), f"{kind}:0:{fault}")
+    run(t, spec, page)
+    count = page.count(kind)
+    specs = [wrapper(t, Page(t.dir), f"{kind}:{n}:{fault}")
+             for n in numbers(count, most)]
+    each(report, specs, lambda spec, p: run(t, spec, p))
+    report.tell(f"server {kind} {fault}", count)
+
+
 @test(timeout=36000 if ALL else 600)
 def server__survives_every_single_fault(t):
     report = Report()
     for kind, fault in FAULTS:
-        page = Page(t.dir)
-        run(t, f"{kind}:0:{fault}", page)
-        count = page.count(kind)
-        specs = [(f"{kind}:{n}:{fault}", Page(t.dir)) for n in numbers(count)]
-        each(report, specs, lambda spec, p: run(t, spec, p))
-        report.tell(f"server {kind} {fault}", count)
+        over(t, report, kind, fault)
+    report.end()
+
+
+@test(timeout=36000 if ALL else 600)
+def server_disk__may_fail_at_every_sync_of_the_first_start(t):
+    report = Report()
+    over(t, report, "sync", "EIO", 100)
     report.end()
 
 

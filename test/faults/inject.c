@@ -27,6 +27,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <netdb.h>
 #include <poll.h>
@@ -486,9 +487,11 @@ static bool possible(int fd, size_t len)
     }
     bool stream = S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) ||
                   (S_ISSOCK(st.st_mode) && !keeps_messages(fd));
+    /* A pipe takes a small write whole. */
+    bool whole = S_ISFIFO(st.st_mode) && chosen == WRITE && len <= PIPE_BUF;
     switch (fault) {
     case SHORT:
-        return stream && len > 1;
+        return stream && !whole && len > 1;
     case RESET:
         return is_tcp(fd);
     case EIO:
