@@ -13,6 +13,7 @@
 #include "cli/nofork.h"
 #include "cli/supervise.h"
 #include "core/door.h"
+#include "host/fd.h"
 
 /* Watches for a loss that the deadline alone doesn't tell, while pk_nofork_watch()
  * blocks. */
@@ -54,8 +55,7 @@ static bool start_lookout(struct lookout *o, struct pk_nofork *n, struct picket_
 
 static void stop_lookout(struct lookout *o)
 {
-    uint64_t one = 1;
-    PK_ASSERT(write(o->stop_fd, &one, sizeof one) == (ssize_t)sizeof one);
+    pk_fd_poke(o->stop_fd);
     PK_ASSERT(pthread_join(o->thread, NULL) == 0);
     (void)close(o->stop_fd);
 }

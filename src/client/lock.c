@@ -41,9 +41,7 @@ void pk_lock_rearm(struct picket_lock *l)
         pk_timer_set(l->loss_fd, lost ? 1 : at); /* 1 ms after boot: long ago */
     }
     if (l->ready_fd >= 0 && l->phase != PK_PHASE_WAITING) {
-        uint64_t one = 1;
-        ssize_t n = write(l->ready_fd, &one, sizeof one);
-        (void)n; /* a full counter is readable too */
+        pk_fd_poke(l->ready_fd);
     }
 }
 
