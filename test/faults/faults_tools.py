@@ -115,8 +115,10 @@ class Acquire(Tool):
         told = str(json.loads(out)["token"])
         # The lease may be over by now on a slow machine; then the lock has moved on.
         check(self.holders() in ([told], []), f"told {told}, the store: {self.holders()}")
+        self.prepared = told, str(json.loads(out)["lease"])
 
     def always(self):
+        super().always()
         wait_until(lambda: not self.holders(), what=f"{self.name} becomes free")
 
 
