@@ -16,6 +16,8 @@
  *  - That fork() carries a handle over. In the child, calls on it answer PICKET_FORKED
  *    and closing it does nothing; the lock stays with the parent.
  *  - That a token says anything but order. Tokens only grow; they are not consecutive.
+ *  - That a call returns when memory has run out: the process stops, after one line on
+ *    standard error ("picket: stopping: out of memory"). Its locks end with its lease.
  *
  * CONVENTIONS
  *

@@ -265,8 +265,8 @@ def tools__refuse_with_few_descriptors(t):
     for name in ("local", "picket"):
         with STORES[name](t.path(name)) as store:
             rig = Rig(t, store.url)
-            for kind in TOOLS:
-                step = 1 if ALL or kind is Run else 4
+            for kind in TOOLS if ALL or name == "local" else (Run, Acquire):
+                step = 1 if ALL or (kind is Run and name == "local") else 4
                 limits = [(limit, Page(t.dir)) for limit in range(4, 32, step)]
                 each(report, limits, lambda n, p, k=kind: rig.run_with(k, n, p))
                 report.tell(f"{name} {kind.__name__.lower()} ulimit -n", len(limits))
