@@ -73,6 +73,7 @@ static bool foreign(int dir_fd)
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (d == NULL) {
+        pk_fd_close(&fd);
         return false;
     }
     bool strange = false;

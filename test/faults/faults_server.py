@@ -72,12 +72,13 @@ def play(node, acknowledged, prefix="l"):
     each lock that is held, 0 for one that was released."""
     clients = [Client(node), Client(node)]
     try:
-        leases = [fields(c.ask("LEASE", "OPEN", TTL_MS, "REQUEST", next(Client.ids)))["lease"]
-                  for c in clients]
+        leases = [fields(c.ask("LEASE", "OPEN", TTL_MS, "REQUEST",
+                               next(Client.ids)))["lease"] for c in clients]
         last = 0
         for i in range(LOCKS):
             c, lease = clients[i % 2], leases[i % 2]
-            told = fields(c.ask("LOCK", "ACQUIRE", lease, f"{prefix}{i}", "REQUEST", i + 1))
+            told = fields(c.ask("LOCK", "ACQUIRE", lease, f"{prefix}{i}", "REQUEST",
+                                i + 1))
             check(told["token"] > last, f"tokens don't grow: {told} after {last}")
             last = acknowledged[f"{prefix}{i}"] = told["token"]
         clients[0].ask("LOCK", "RELEASE", leases[0], f"{prefix}0",

@@ -81,7 +81,7 @@ class Run(Tool):
                 f"echo ran >> {self.file}")
 
     def done(self, _out):
-        check(self.ran() == 1, f"reported success, and the command ran {self.ran()} times")
+        check(self.ran() == 1, f"reported as done, but it ran {self.ran()} times")
 
     def always(self):
         check(self.ran() <= 1, "the command ran more than once")
@@ -102,7 +102,7 @@ class Once(Tool):
 
     def done(self, out):
         check(out == "out\n", f"printed {out!r}")
-        check(self.ran() == 1, f"reported success, and the command ran {self.ran()} times")
+        check(self.ran() == 1, f"reported as done, but it ran {self.ran()} times")
         check(self.clean(*self.words()) == "out\n" and self.ran() == 1,
               "the outcome was not recorded")
 

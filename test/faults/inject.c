@@ -20,7 +20,8 @@
  *     sync     fsync, fdatasync                           EIO
  *
  * A class counts a call only where its fault is possible: `short` where more than one
- * byte is wanted from a file, pipe or stream socket, `reset` on TCP sockets, `EIO` on files.
+ * byte is wanted from a file, pipe or stream socket, `reset` on TCP sockets, `EIO` on
+ * files.
  * A reset also shuts the socket down, so that later calls agree with the fault.
  */
 #include <dirent.h>

@@ -77,6 +77,12 @@ class Page:
         text = self._fields()[-1].rstrip(b"\0").decode("utf-8", "replace")
         return f"signal {number}: {text}" if number else ""
 
+    def their_crash(self):
+        """The library that was refused memory crashed itself."""
+        module = re.search(r" by (\S+)\+0x", self.where())
+        return module and f" by {module.group(1)}+0x" in self.crash() and (
+            module.group(1).startswith("lib"))
+
     def environment(self, spec, program):
         return {"LD_PRELOAD": INJECT, "PICKET_INJECT": spec, "PICKET_INJECT_EXE": program,
                 "PICKET_INJECT_PAGE": self.path}
@@ -199,6 +205,8 @@ def judge_end(page, code, said, may_stop):
     crash = page.crash()
     if may_stop and OUT_OF_MEMORY.search(said):
         return "stopped"
+    if crash and page.their_crash() and "picket: " not in said:
+        return "theirs"
     if crash or code < 0:
         raise Failed(f"ended by {crash or code}, said {said!r}")
     return "ended"
