@@ -32,7 +32,8 @@ HANG_S = 150 / HASTE  # only a hang takes that long
 AT_ONCE = 4           # runs mostly wait
 INJECT = os.path.realpath(os.environ.get("INJECT", "build/test/inject.so"))
 PICKET = os.path.realpath(os.environ.get("PICKET", "build/picket"))
-FAULTS_CALL = os.path.realpath(os.environ.get("FAULTS_CALL", "build/test/faults_call"))
+FAULTS_CALL = os.path.realpath(os.environ.get("FAULTS_CALL", os.path.join(
+    os.environ.get("FAULTS_DIR", "build/test"), "faults_call")))
 
 CLASSES = ("alloc", "theirs", "read", "write", "connect", "fd", "wait", "sync")
 LAYOUT = struct.Struct(f"{len(CLASSES)}Q Q Q Q 8Q 256s 1024s")
