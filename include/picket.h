@@ -15,6 +15,8 @@
  *    or unknown. After "unknown", ask again or repeat; a repeat never takes effect twice.
  *  - That fork() carries a handle over. The lock stays with the parent; see FORK.
  *  - That a token says anything but order. Tokens only grow; they are not consecutive.
+ *  - That a call returns when memory has run out: the process stops, after one line on
+ *    standard error ("picket: stopping: out of memory"). Its locks end with its lease.
  *
  * CONVENTIONS
  *

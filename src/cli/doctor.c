@@ -19,8 +19,8 @@
 #include "cli/values.h"
 #include "client/client.h"
 #include "client/error.h"
-#include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum { REACH_MS = 5000, TTL_MS = 10000, CODE_COLUMNS = 18 };
 
@@ -325,8 +325,7 @@ static int run(int argc, char **argv)
         s.common.url = words.at[0];
     }
     char *url = pk_cli_url(&s.common);
-    struct report r = {.url = strdup(url), .ttl_ms = s.ttl_ms};
-    PK_ASSERT(r.url != NULL);
+    struct report r = {.url = pk_memory_copy(url), .ttl_ms = s.ttl_ms};
     hide_password(r.url);
     code = visit(&s, url, &r);
     pk_findings_free(&r.findings);

@@ -12,6 +12,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum {
     TTL_DEFAULT_MS = 10000,
@@ -130,9 +131,8 @@ static struct picket *new_client(const struct pk_driver *driver, const char *url
     struct picket *p = pk_door_resize(NULL, sizeof *p);
     memset(p, 0, sizeof *p);
     p->driver = driver;
-    p->url = strdup(url);
+    p->url = pk_memory_copy(url);
     p->label = pk_view_label(o->note);
-    PK_ASSERT(p->url != NULL && p->label != NULL);
     pk_view_principal(p->label, p->principal, sizeof p->principal);
     p->ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : TTL_DEFAULT_MS;
     p->keeper.margin_ms = o->margin_ms;

@@ -16,6 +16,7 @@
 #include "host/clock.h"
 #include "host/fd.h"
 #include "host/filelock.h"
+#include "host/memory.h"
 
 static const unsigned char magic[] = {'P', 'K', 'J', 'L'};
 enum {
@@ -48,8 +49,7 @@ static bool make_dir(const char *path, mode_t mode)
  */
 static bool make_path(const char *path)
 {
-    char *copy = strdup(path);
-    PK_ASSERT(copy != NULL);
+    char *copy = pk_memory_copy(path);
     size_t len = strlen(copy);
     while (len > 1 && copy[len - 1] == '/') {
         copy[--len] = '\0'; /* else the last one would count as a parent */
@@ -73,6 +73,7 @@ static bool foreign(int dir_fd)
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (d == NULL) {
+        pk_fd_close(&fd);
         return false;
     }
     bool strange = false;
@@ -111,8 +112,7 @@ static enum picket_status open_lock(struct pk_journal *j)
 enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
 {
     *j = (struct pk_journal){.dir_fd = -1, .lock_fd = -1, .fd = -1};
-    j->path = strdup(path);
-    PK_ASSERT(j->path != NULL);
+    j->path = pk_memory_copy(path);
     if (!make_path(path)) {
         return cannot(j, "make");
     }

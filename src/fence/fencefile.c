@@ -19,6 +19,7 @@
 #include "host/fd.h"
 #include "host/fields.h"
 #include "host/filelock.h"
+#include "host/memory.h"
 
 enum { SLOTS = 2, SLOT_BYTES = PK_FENCEFILE_BYTES / SLOTS };
 
@@ -40,8 +41,13 @@ enum picket_status pk_fenced_cannot(const struct pk_fenced *p, const char *deed)
 static char *follow(const char *path)
 {
     struct stat st;
-    char *real = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL)
-                                                              : strdup(path);
+    if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode)) {
+        return pk_memory_copy(path);
+    }
+    char *real = realpath(path, NULL);
+    if (real == NULL && errno == ENOMEM) {
+        pk_memory_out();
+    }
     return real;
 }
 

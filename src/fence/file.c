@@ -24,6 +24,7 @@
 #include "fence/fencefile.h"
 #include "host/fd.h"
 #include "host/filelock.h"
+#include "host/memory.h"
 
 /* ---- the new file, before it is in place ---- */
 
@@ -345,8 +346,7 @@ static void close_files(void *ctx)
 static enum picket_status open_files(const char *url, struct pk_resource **out)
 {
     struct files *files = pk_door_resize(NULL, sizeof *files);
-    files->dir = strdup(strchr(url, ':') + 1);
-    PK_ASSERT(files->dir != NULL);
+    files->dir = pk_memory_copy(strchr(url, ':') + 1);
     struct picket_cas cas = {files, load, compare_and_swap, close_files};
     *out = pk_cas_new(&cas);
     return PICKET_OK;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <unistd.h>
 
 /* Closes the descriptor if there is one, and forgets it: -1 is none. */
@@ -13,6 +14,15 @@ static inline void pk_fd_close(int *fd)
     if (*fd >= 0) {
         close(*fd);
         *fd = -1;
+    }
+}
+
+/* Makes an eventfd readable. A full counter is readable already, so that EAGAIN is fine;
+ * after EINTR nothing was written, and a wake-up must not get lost. */
+static inline void pk_fd_poke(int fd)
+{
+    const uint64_t one = 1;
+    while (write(fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
 }
 

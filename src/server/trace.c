@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/door.h"
+#include "host/memory.h"
 #include "server/log.h"
 #include "sim/tracefile.h"
 
@@ -137,7 +138,7 @@ const char *pk_trace_log_open(const struct pk_trace_log_options *o,
 {
     struct pk_trace_log *t = pk_door_resize(NULL, sizeof *t);
     *t = (struct pk_trace_log){.o = *o, .fd = -1};
-    PK_ASSERT(asprintf(&t->old_path, "%s.old", o->path) > 0);
+    t->old_path = pk_memory_print("%s.old", o->path);
     const char *wrong = open_file(t);
     if (wrong != NULL) {
         pk_trace_log_free(t);

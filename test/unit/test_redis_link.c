@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <picket.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -135,4 +136,44 @@ TEST(redis_link__does_not_repeat_what_may_be_done)
         (void)close(again);
         part(&p);
     }
+}
+
+/* Reads one request of one client and answers what is not of the protocol. */
+static void *answer_garbage(void *ctx)
+{
+    char request[256];
+    int fd = accept(*(int *)ctx, NULL, NULL);
+    CHECK(fd >= 0 && read(fd, request, sizeof request) > 0);
+    CHECK(write(fd, "garbage\r\n", 9) == 9);
+    close(fd);
+    return NULL;
+}
+
+TEST(redis_link__a_garbled_answer_leaves_the_outcome_unknown)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(bind(fd, (struct sockaddr *)&at, len) == 0 && listen(fd, 1) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&at, &len) == 0);
+    pthread_t server;
+    CHECK(pthread_create(&server, NULL, answer_garbage, &fd) == 0);
+    struct pk_url url;
+    CHECK(pk_url_read("redis://127.0.0.1", "", "", &url) == PICKET_OK);
+    struct pk_redis_link l = {.url = &url,
+                              .place = {"127.0.0.1", ntohs(at.sin_port)},
+                              .where = "redis://127.0.0.1"};
+    struct pk_redis_words w = {.count = 0};
+    redisReply *reply = NULL;
+    pk_redis_init(&l);
+    pk_redis_add_text(&w, "INCR");
+    pk_redis_add_text(&w, "n");
+    /* The server has read the request, so it may have executed it. */
+    CHECK(pk_redis_ask(&l, &w, true, pk_clock_ms() + 60000, &reply) == PICKET_UNKNOWN);
+    CHECK(reply == NULL);
+    pk_redis_free(&l);
+    pk_url_free(&url);
+    CHECK(pthread_join(server, NULL) == 0);
+    close(fd);
 }
