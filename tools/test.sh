@@ -65,7 +65,7 @@ echo '== threads (build-tsan)'
 threads=0
 {
     CC=gcc configure build-tsan -Db_sanitize=thread -Doptimization=1 &&
-        meson test -C build-tsan test_cas test_client test_remote \
+        meson test -C build-tsan test_cas test_client test_remote test_remote_watch \
             contend
 } || threads=$?
 
