@@ -146,7 +146,7 @@ def lost_answer__a_break_is_done_once(t):
 
 # ---- sessions that end ----
 
-@test(timeout=60)
+@test
 def sleeper__a_stopped_waiter_holds_up_nobody(t):
     with zookeeper(t) as server, kazoo(server) as client:
         holder = hold(t, "db")
@@ -211,14 +211,14 @@ def excludes(t, server, lock, url):
     equal(server.alive(), True)
 
 
-@test(timeout=60)
+@test
 def kazoo__with_our_names_told_to_it(t):
     with zookeeper(t) as server, kazoo(server) as client:
         lock = client.Lock("/picket/db", "other", extra_lock_patterns=["-lock-"])
         excludes(t, server, lock, t.env["PICKET_URL"])
 
 
-@test(timeout=60)
+@test
 def kazoo__with_its_own_names(t):
     with zookeeper(t) as server, kazoo(server) as client:
         lock = client.Lock("/picket/db", "other")
@@ -303,7 +303,7 @@ class Curator:
         return self.process.stdout.readline().strip()
 
 
-@test(timeout=90)
+@test
 def curator__its_mutex_and_ours_keep_each_other_out(t):
     with zookeeper(t) as server, kazoo(server) as client:
         curator = Curator(t, server, "/picket/db")
@@ -358,10 +358,9 @@ lib.picket_close(client)
 @test
 def child__has_none_of_the_librarys_descriptors(t):
     with zookeeper(t):
-        lib = os.path.join(os.path.dirname(t.program), "libpicket.so")
-        done = subprocess.run([sys.executable, "-c", PARENT, lib, t.env["PICKET_URL"]],
-                              text=True, capture_output=True, stdin=subprocess.DEVNULL,
-                              check=False)
+        done = subprocess.run([sys.executable, "-c", PARENT, t.library,
+                               t.env["PICKET_URL"]], text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL, check=False)
         if "__asan" in done.stderr or "sanitizer" in done.stderr:
             skip("the library needs its sanitizer")
         equal(done.stderr, "")
@@ -525,7 +524,7 @@ def job_elsewhere(t, ttl):
             yield lan, away, run
 
 
-@test(timeout=90)
+@test
 def network__a_job_is_dead_before_the_lock_moves_on(t):
     with job_elsewhere(t, "2s") as (lan, away, run):
         pid = int(t.read("pid"))
@@ -543,7 +542,7 @@ def network__a_job_is_dead_before_the_lock_moves_on(t):
         equal(run.wait(SOON_S), 123)
 
 
-@test(timeout=90)
+@test
 def network__a_job_survives_a_short_cut(t):
     # What was lost in the cut is sent again after twice its length, on top of the third
     # of the TTL since the last renewal.
@@ -583,7 +582,7 @@ class Member(ZooKeeperServer):
         return False
 
 
-@test(timeout=120)
+@test
 def ensemble__a_hold_survives_the_leader(t):
     driver(t)
     try:
