@@ -26,7 +26,7 @@ import threading
 
 from cluster import free_ports
 from sessions import MARK, Session
-from tap import Failed, check, equal, test, wait_until
+from tap import TIMEOUT_S, Failed, check, equal, test, wait_until
 
 CALL = os.path.abspath(os.environ.get("RESOURCE_CALL", "build/test/resource_call"))
 
@@ -396,7 +396,7 @@ class Cutter:
                 s.shutdown(socket.SHUT_RDWR)
 
 
-def over(*kinds, timeout=60):
+def over(*kinds, timeout=TIMEOUT_S):
     """Makes one test for each of the databases out of a function of (t, db)."""
     def decorate(function):
         for kind in kinds:
