@@ -358,10 +358,9 @@ lib.picket_close(client)
 @test
 def child__has_none_of_the_librarys_descriptors(t):
     with zookeeper(t):
-        lib = os.path.join(os.path.dirname(t.program), "libpicket.so")
-        done = subprocess.run([sys.executable, "-c", PARENT, lib, t.env["PICKET_URL"]],
-                              text=True, capture_output=True, stdin=subprocess.DEVNULL,
-                              check=False)
+        done = subprocess.run([sys.executable, "-c", PARENT, t.library,
+                               t.env["PICKET_URL"]], text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL, check=False)
         if "__asan" in done.stderr or "sanitizer" in done.stderr:
             skip("the library needs its sanitizer")
         equal(done.stderr, "")

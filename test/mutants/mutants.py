@@ -118,9 +118,9 @@ class Build:
     def __init__(self, folder):
         self.folder = os.path.abspath(folder)
         self.tests = {t["name"]: t for t in self._introspect("--tests")}
-        self.programs = {}   # absolute path of an executable -> ninja's target
+        self.programs = {}   # absolute path of a program or library -> ninja's target
         for target in self._introspect("--targets"):
-            if target["type"] == "executable":
+            if target["type"] in ("executable", "shared library"):
                 path = target["filename"][0]
                 self.programs[path] = os.path.relpath(path, self.folder)
         with open(self.path("compile_commands.json"), encoding="utf-8") as f:
@@ -171,7 +171,9 @@ class Build:
         test = self.tests.get(words[0])
         if test is None:
             raise Broken(f"there is no test {words[0]}")
-        args = list(test["cmd"])
+        # Programs that are arguments are named from the build folder.
+        args = [self.path(a) if self.path(a) in self.programs else a
+                for a in test["cmd"]]
         if words[0] in OWN_ARGUMENTS:
             args = args[:1]
         # Meson lists a program among the arguments by its path in the build folder.

@@ -585,69 +585,6 @@ TEST(remote__max_hold_counts_from_the_grant)
     picket_close(holder);
 }
 
-/* ---- watching ---- */
-
-static void expect(struct picket_watch *w, const char *what, const char *name)
-{
-    struct picket_event e;
-    CHECK(picket_watch_next(w, PATIENCE_MS, &e) == PICKET_OK);
-    CHECK_STR(e.what, what);
-    CHECK_STR(e.name, name);
-}
-
-TEST(remote__a_watch_goes_on_after_a_gap)
-{
-    world_begin(2);
-    struct picket *p = open_client(node_url(&world.nodes[1]), LONG_TTL_MS);
-    struct picket *q = open_client(node_url(&world.nodes[0]), LONG_TTL_MS);
-    struct picket_watch *w;
-    struct picket_event e;
-    CHECK(picket_watch_open(q, "w/", &w) == PICKET_OK);
-    struct picket_lock *l = take(p, "w/1");
-    CHECK(readable(picket_watch_fd(w), PATIENCE_MS));
-    expect(w, "granted", "w/1");
-    CHECK(picket_watch_next(w, 0, &e) == PICKET_TIMEOUT);
-    CHECK(!readable(picket_watch_fd(w), 0));
-    node_down(&world.nodes[0]);
-    CHECK(picket_release(l) == PICKET_OK);
-    CHECK(picket_watch_next(w, 100, &e) == PICKET_TIMEOUT);
-    (void)node_up(0);
-    expect(w, "gap", "");
-    l = take(p, "w/2");
-    expect(w, "granted", "w/2");
-    CHECK(picket_release(l) == PICKET_OK);
-    expect(w, "ended", "w/2");
-    picket_watch_close(w);
-    picket_close(q);
-    picket_close(p);
-}
-
-/* Nothing is asked over a watch's connection, so it must find out by itself that nobody
- * is there any more. */
-TEST(remote__a_watch_notices_silence)
-{
-    world_begin(2);
-    struct picket *p = open_client(world_url(2), LONG_TTL_MS);
-    struct picket_watch *w;
-    CHECK(picket_watch_open(p, "", &w) == PICKET_OK);
-    node_mute(&world.nodes[0], true);
-    expect(w, "gap", "");
-    CHECK_U64(node_accepted(&world.nodes[1]), 1);
-    picket_watch_close(w);
-    picket_close(p);
-}
-
-TEST(remote__a_watch_needs_a_server)
-{
-    world_begin(1);
-    node_down(&world.nodes[0]);
-    struct picket *p = open_client(world_url(1), 0);
-    struct picket_watch *w;
-    CHECK(picket_watch_open(p, "", &w) == PICKET_UNREACHABLE);
-    CHECK(strstr(picket_last_error(), "refused") != NULL);
-    picket_close(p);
-}
-
 /* ---- threads and processes ---- */
 
 struct worker {
