@@ -271,7 +271,7 @@ class Node:
 
     def metric(self, name):
         """The value of a metric without labels, as a monitor sees it."""
-        c = http.client.HTTPConnection(self.host.address, self.http_port, timeout=10)
+        c = http.client.HTTPConnection(self.host.address, self.http_port, timeout=READY_S)
         with contextlib.closing(c):
             c.request("GET", "/metrics")
             text = c.getresponse().read().decode()

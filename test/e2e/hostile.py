@@ -218,7 +218,7 @@ def owner__that_does_not_read_is_disconnected(t):
     n = 200  # grants of 60 KB each: more than the kernel takes
     with one(t) as cluster:
         n1 = cluster.nodes[0]
-        with n1.connect(timeout=20) as holder, n1.connect(timeout=20) as deaf:
+        with n1.connect() as holder, n1.connect() as deaf:
             lease = holder.ask("LEASE", "OPEN", 60000)["lease"]
             theirs = deaf.ask("LEASE", "OPEN", 60000)["lease"]
             for i in range(n):
@@ -238,7 +238,7 @@ def owner__that_does_not_read_is_disconnected(t):
 def request__that_takes_too_long_is_closed(t):
     with one(t) as cluster:
         n1 = cluster.nodes[0]
-        with dial(n1.port) as half, Connection(n1.port, timeout=120) as idle:
+        with dial(n1.port) as half, Connection(n1.port) as idle:
             half.sendall(b"*2\r\n$4\r\nPING\r\n$5\r\nhe")
             half.settimeout(120)
             equal(rest_of(half), b"")

@@ -314,7 +314,7 @@ def data_directory__of_somebody_else_is_refused(t):
         contains(done.stderr, f"in use by process {n1.pid}")
         check(n1.serves(), "the node that has it is gone")
         n1.terminate()
-        done = t.picket("serve", *flags, "--data", n1.data, "--name", "n9", timeout=20)
+        done = t.picket("serve", *flags, "--data", n1.data, "--name", "n9")
         equal(done.returncode, 125)
         contains(done.stderr, "belongs to node n1, not n9")
         os.unlink(os.path.join(n1.data, "identity"))

@@ -5,7 +5,7 @@ import json
 import os
 import re
 
-from cluster import Cluster, Connection, ServerError
+from cluster import READY_S, Cluster, Connection, ServerError
 from tap import Failed, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 60000
@@ -36,7 +36,7 @@ def refusal(c, *words):
 
 def shown(node):
     """The text of /metrics."""
-    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=10)
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
     c.request("GET", "/metrics")
     text = c.getresponse().read().decode()
     c.close()
@@ -105,7 +105,7 @@ def metrics__count_what_they_say(t):
             wait_until(lambda: leader.metric("picket_lease_expired_total") == 1)
         for n in cluster.followers():
             n.stop()
-        with leader.connect(timeout=60) as c:
+        with leader.connect() as c:
             c.send("LEASE", "OPEN", LONG_MS)  # in the log, and nobody else has it
             wait_until(lambda: leader.metric("picket_serving") == 0, what="its end")
             wait_until(lambda: leader.metric("picket_unknown_outcomes_total") == 1)
