@@ -42,7 +42,9 @@ char *pk_memory_copy(const char *text)
 char *pk_memory_copy_n(const char *data, size_t len)
 {
     char *copy = malloc(len + 1);
-    pk_memory_need(copy);
+    if (copy == NULL) {
+        pk_memory_out();
+    }
     if (len > 0) {
         memcpy(copy, data, len);
     }

@@ -8,8 +8,6 @@
 
 #include <stddef.h>
 
-#include "host/memory.h"
-
 /* Copies and prints to a new block, for free(). */
 char *pk_memory_copy(const char *text);
 char *pk_memory_copy_n(const char *data, size_t len); /* with a NUL behind it */

@@ -268,6 +268,8 @@ static bool closed_as_too_large(struct pk_conn *c)
         return false;
     }
     pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
+    c->in_len = 0;
+    resize_input(c, 0); /* now: hundreds may be closed before the loop frees the first */
     pk_conn_close(c);
     return true;
 }

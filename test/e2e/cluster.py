@@ -283,6 +283,12 @@ class Node:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+    def peak_memory(self):
+        """The most that it ever had in use."""
+        with open(f"/proc/{self.pid}/status", encoding="ascii") as f:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", f.read())[1]) * 1024
+
+
 class Cluster:
     """`n` nodes under `folder`, on the first `n` of `hosts` if any are given. `flags` are
     passed to each `picket serve`."""
