@@ -259,8 +259,8 @@ def memory_that_counts():
 
 @test
 def requests__that_are_unfinished_are_bounded_together(t):
-    """256 MiB for all, also for those that arrive at once; then large ones are closed, and
-    small ones are served."""
+    """256 MiB for all, also for those that arrive at once; then large ones are closed,
+    and small ones are served."""
     most = 256 * MB
     with contextlib.ExitStack() as stack:
         with memory_that_counts():
