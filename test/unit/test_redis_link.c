@@ -162,7 +162,7 @@ TEST(redis_link__a_garbled_answer_leaves_the_outcome_unknown)
     struct pk_url url;
     CHECK(pk_url_read("redis://127.0.0.1", "", "", &url) == PICKET_OK);
     struct pk_redis_link l = {.url = &url,
-                              .place = {"127.0.0.1", ntohs(at.sin_port)},
+                              .place = {.host = "127.0.0.1", .port = ntohs(at.sin_port)},
                               .where = "redis://127.0.0.1"};
     struct pk_redis_words w = {.count = 0};
     redisReply *reply = NULL;
