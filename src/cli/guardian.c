@@ -83,10 +83,13 @@ static uint64_t kill_time(const struct guardian *g)
 static void report(const struct guardian *g, struct pk_guard_report r)
 {
     r.pid = g->started ? g->job.pid : 0;
+    ssize_t n;
     /* Fails when the keeper is gone, or stopped for so long that hundreds are unread.
      * Either way it misses nothing: our end of the socket, when we go, is what it acts
      * upon. */
-    (void)send(g->fd, &r, sizeof r, MSG_DONTWAIT | MSG_NOSIGNAL);
+    do {
+        n = send(g->fd, &r, sizeof r, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
 }
 
 static void report_end(struct guardian *g)

@@ -151,7 +151,7 @@ int pk_nofork_become(struct pk_nofork *n, char *const argv[])
     pk_job_set_env(m.env, m.env_size);
     int error = n->loss_fd < 0 ? 0 : pk_job_give_loss_fd(n->loss_fd);
     if (error != 0) {
-        return PK_EXIT_ERROR;
+        return pk_errors_fail("can't tell the command of a loss: %s", strerror(error));
     }
     (void)execvp(argv[0], argv);
     return pk_job_exec_code(errno);

@@ -262,7 +262,7 @@ static void note_synced(const struct pk_journal *j)
 static bool noted_synced(const struct pk_journal *j, uint64_t size)
 {
     unsigned char note[16];
-    return pread(j->lock_fd, note, sizeof note, 0) == (ssize_t)sizeof note &&
+    return pk_fd_read_at(j->lock_fd, note, sizeof note, 0) == (ssize_t)sizeof note &&
            pk_get_u64(note) == j->inode && pk_get_u64(note + 8) == size;
 }
 
@@ -272,17 +272,10 @@ static bool noted_synced(const struct pk_journal *j, uint64_t size)
 static enum picket_status load(struct pk_journal *j, size_t len, uint64_t offset)
 {
     reserve(j, len);
-    size_t have = 0;
-    while (have < len) {
-        ssize_t n = pread(j->fd, j->buffer + have, len - have, (off_t)(offset + have));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return pk_fail(PICKET_STORE, "can't read %s/journal: %s", j->path,
-                           n == 0 ? "it shrank" : strerror(errno));
-        }
-        have += (size_t)n;
+    ssize_t n = pk_fd_read_at(j->fd, j->buffer, len, (off_t)offset);
+    if (n != (ssize_t)len) {
+        return pk_fail(PICKET_STORE, "can't read %s/journal: %s", j->path,
+                       n < 0 ? strerror(errno) : "it shrank");
     }
     return PICKET_OK;
 }

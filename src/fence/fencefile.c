@@ -154,7 +154,7 @@ static enum picket_status read_state(const struct pk_fenced *p, int fd,
                                      struct pk_fencefile *out)
 {
     char slots[PK_FENCEFILE_BYTES] = {0};
-    if (pread(fd, slots, sizeof slots, 0) < 0) {
+    if (pk_fd_read_at(fd, slots, sizeof slots, 0) < 0) {
         return pk_fenced_cannot(p, "read the fence of");
     }
     return pk_fencefile_parse(slots, out)

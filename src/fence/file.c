@@ -238,7 +238,7 @@ static enum picket_status read_value(const struct pk_fenced *p, struct picket_ce
                        PK_VALUE_CEILING);
     }
     char *value = pk_door_resize(NULL, (size_t)st.st_size + 1);
-    ssize_t n = read(fd, value, (size_t)st.st_size);
+    ssize_t n = pk_fd_read_at(fd, value, (size_t)st.st_size, 0);
     pk_fd_close(&fd);
     if (n < 0) {
         pk_door_resize(value, 0);

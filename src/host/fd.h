@@ -44,4 +44,25 @@ static inline bool pk_fd_write(int fd, const void *data, size_t len)
     return true;
 }
 
+/* Reads `len` bytes at `offset`, fewer only where the file ends; returns how many. -1 with
+ * errno set. */
+static inline ssize_t pk_fd_read_at(int fd, void *out, size_t len, off_t offset)
+{
+    size_t have = 0;
+    while (have < len) {
+        ssize_t n = pread(fd, (char *)out + have, len - have, offset + (off_t)have);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return -1;
+        }
+        if (n == 0) {
+            break;
+        }
+        have += (size_t)n;
+    }
+    return (ssize_t)have;
+}
+
 #endif

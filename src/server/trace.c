@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/door.h"
+#include "host/fd.h"
 #include "host/memory.h"
 #include "server/log.h"
 #include "sim/tracefile.h"
@@ -38,7 +39,7 @@ static bool is_trace(int fd, uint64_t size)
 {
     static const char begin[] = "picket-trace ";
     char first[sizeof begin - 1];
-    return size == 0 || (pread(fd, first, sizeof first, 0) == (ssize_t)sizeof first &&
+    return size == 0 || (pk_fd_read_at(fd, first, sizeof first, 0) == (ssize_t)sizeof first &&
                          memcmp(first, begin, sizeof first) == 0);
 }
 
@@ -50,7 +51,7 @@ static bool drop_unfinished(int fd, uint64_t *size)
     if (n == 0) {
         return true;
     }
-    if (pread(fd, tail, n, (off_t)(*size - n)) != (ssize_t)n) {
+    if (pk_fd_read_at(fd, tail, n, (off_t)(*size - n)) != (ssize_t)n) {
         return false;
     }
     uint64_t whole = n;

@@ -119,18 +119,21 @@ class Rig:
         self.observers = queue.SimpleQueue()
         self.descriptors = None  # that a client leaves open
 
-    def observer(self):
+    def observer(self, url):
         if self.observers.empty():
-            fresh = Call(self.url, 60000, env=self.t.env)
+            fresh = Call(url, 60000, env=self.t.env)
             said = fresh.ask("open")
             check(said.startswith("OK"), f"the observer can't open: {said}")
             return fresh
         return self.observers.get()
 
     def run(self, spec, page):
-        """One session; returns its outcome in a word."""
-        observer = self.observer()
-        subject = Call(self.url, TTL_MS, page, spec, env=self.t.env)
+        """One session; returns its outcome in a word. An embedded store is the run's own:
+        what earlier runs left in it would change which call is the n-th."""
+        fresh = self.store.scheme == "local"
+        url = f"local:{page.path}.store" if fresh else self.url
+        observer = self.observer(url)
+        subject = Call(url, TTL_MS, page, spec, env=self.t.env)
         try:
             session = Session(subject, observer, os.path.basename(page.path),
                               self.store.scheme != "redlock")
@@ -142,7 +145,10 @@ class Rig:
             subject.kill()
             observer.kill()
             raise
-        self.observers.put(observer)
+        if fresh:
+            observer.kill()
+        else:
+            self.observers.put(observer)
         return outcome
 
     def judge(self, session, subject, page, spec):

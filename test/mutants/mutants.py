@@ -20,6 +20,7 @@ The format of a list:
     mutant  short_name_of_the_mistake
     test    test_client lease__         a test of meson's list, and its arguments
     test    conform_local fork__        optional: tried if the first one sees nothing
+    test    SEEDS=9 parity              variables of the environment may come first
     slow                                optional: never part of a sample
     file    src/client/client.c
     -    the text to replace, which must be in the file exactly once;
@@ -37,6 +38,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -100,6 +102,14 @@ def parse(path):
         if not m.tests or not m.files or not all(old for _, old, _ in m.files):
             sys.exit(f"{path}: {m.name} needs a test, a file and a text to replace")
     return found
+
+
+def split(words):
+    """Variables, name and arguments of a test."""
+    n = 0
+    while re.fullmatch(r"[A-Z_]+=.*", words[n]):
+        n += 1
+    return dict(w.split("=", 1) for w in words[:n]), words[n], list(words[n + 1:])
 
 
 def replaced(path, old, new):
@@ -167,18 +177,17 @@ class Build:
         raise Broken(f"{path} is neither compiled nor part of a C file")
 
     def invocation(self, words):
-        """Arguments and environment of a test; `words` is its name and arguments."""
-        test = self.tests.get(words[0])
+        """Arguments and environment of a test, for a line of a list."""
+        variables, name, more = split(words)
+        test = self.tests.get(name)
         if test is None:
-            raise Broken(f"there is no test {words[0]}")
-        # Programs that are arguments are named from the build folder.
+            raise Broken(f"there is no test {name}")
+        # Meson lists a program among the arguments by its path in the build folder.
         args = [self.path(a) if self.path(a) in self.programs else a
                 for a in test["cmd"]]
-        if words[0] in OWN_ARGUMENTS:
+        if name in OWN_ARGUMENTS:
             args = args[:1]
-        # Meson lists a program among the arguments by its path in the build folder.
-        args = [self.path(a) if self.path(a) in self.programs else a for a in args]
-        return args + words[1:], dict(test["env"])
+        return args + more, dict(test["env"]) | variables
 
     def uses(self, words):
         """The programs that a test runs."""
@@ -296,11 +305,11 @@ def run_test(build, words, work, programs):
     if code == 0:
         return None
     if code is None:
-        return f"{words[0]} hung"
+        return f"{split(words)[1]} hung"
     failed = [l.split(" - ", 1)[-1] for l in lines if l.startswith("not ok")]
     how = failed[0] if failed else f"ended with {code}" if code > 0 else \
         signal.Signals(-code).name
-    return f"{words[0]}: {how}"
+    return f"{split(words)[1]}: {how}"
 
 
 def plant(build, mutant):

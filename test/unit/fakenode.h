@@ -428,9 +428,11 @@ static inline void node_down(struct node *n)
         pthread_mutex_unlock(&world.mutex);
         node_nudge(n);
         pthread_join(n->thread, NULL);
+        pthread_mutex_lock(&world.mutex); /* other nodes have the same owners */
         for (int i = 0; i < CONNS; i++) {
             conn_close(&n->conns[i]);
         }
+        pthread_mutex_unlock(&world.mutex);
         (void)close(n->listener);
         (void)close(n->nudge);
         n->up = false;
