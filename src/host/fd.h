@@ -44,8 +44,8 @@ static inline bool pk_fd_write(int fd, const void *data, size_t len)
     return true;
 }
 
-/* Reads `len` bytes at `offset`, fewer only where the file ends; returns how many. -1 with
- * errno set. */
+/* Reads `len` bytes at `offset`, fewer only where the file ends; returns how many. -1
+ * with errno set. */
 static inline ssize_t pk_fd_read_at(int fd, void *out, size_t len, off_t offset)
 {
     size_t have = 0;

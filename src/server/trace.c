@@ -39,8 +39,9 @@ static bool is_trace(int fd, uint64_t size)
 {
     static const char begin[] = "picket-trace ";
     char first[sizeof begin - 1];
-    return size == 0 || (pk_fd_read_at(fd, first, sizeof first, 0) == (ssize_t)sizeof first &&
-                         memcmp(first, begin, sizeof first) == 0);
+    return size == 0 ||
+           (pk_fd_read_at(fd, first, sizeof first, 0) == (ssize_t)sizeof first &&
+            memcmp(first, begin, sizeof first) == 0);
 }
 
 /* A line that a crash or a full disk has cut off goes. False: it can't be done. */

@@ -180,7 +180,7 @@ class Fence(Tool):
 
 class Zombie(Tool):
     """A fenced file: the fence must not be taken for a lower one than it is."""
-    writes = 2
+    claims = 1  # before the newest write; each uses the other slot of the fence's file
 
     def resource(self, *words):
         folder = self.rig.t.path("fenced")
@@ -188,8 +188,8 @@ class Zombie(Tool):
         return "fence", *words, "--resource", f"file:{folder}"
 
     def words(self):
-        for token in range(1, self.writes):
-            self.clean(*self.resource("put", self.file_name(), "--token", token, "old"))
+        for token in range(1, self.claims + 1):
+            self.clean(*self.resource("claim", self.file_name(), "--token", token))
         self.clean(*self.resource("put", self.file_name(), "--token", "9", "newest"))
         return self.resource("put", self.file_name(), "--token", "7", "zombie")
 
@@ -204,13 +204,12 @@ class Zombie(Tool):
         check(told == "newest", f"the file has {told!r}")
 
 
-class ZombieOfThree(Zombie):
-    """The newest state is in the other slot of the fence's file."""
-    writes = 3
+class LateZombie(Zombie):
+    claims = 2
 
 
 TOOLS = (Run, RunInPlace, Once, Acquire, Release, Extend, Break, Show, List, Fence,
-         Zombie, ZombieOfThree)
+         Zombie, LateZombie)
 
 
 class Rig:
@@ -231,7 +230,8 @@ class Rig:
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         try:
             return subprocess.run(
-                [PICKET, *map(str, words)], env=self.t.env | {"PICKET_URL": self.url} | (env or {}),
+                [PICKET, *map(str, words)],
+                env=self.t.env | {"PICKET_URL": self.url} | (env or {}),
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_S,
                 preexec_fn=few if limit else None, check=False)
         except subprocess.TimeoutExpired:
