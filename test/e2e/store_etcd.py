@@ -187,7 +187,7 @@ def ended(process, code, seconds=SOON_S):
 @test
 def stopped__the_holder_is_told_by_its_own_clock(t):
     with Etcd(t.dir) as e:
-        holder = hold(t, "db", "--ttl", "3s", "--on", e.url)
+        holder = hold(t, "db", "--ttl", "10s", "--on", e.url)
         token = held(t, e, "db")["token"]
         e.members[0].stop()
         contains(ended(holder, LOST), "lost")
@@ -244,7 +244,7 @@ def stopped_member__others_are_asked(t):
 @test
 def dead_majority__is_one_clear_line(t):
     with Etcd(t.dir, 3) as e:
-        holder = hold(t, "db", "--ttl", "5s", "--on", e.url)
+        holder = hold(t, "db", "--ttl", "10s", "--on", e.url)
         for m in e.members[:2]:
             m.kill()
         contains(ended(holder, LOST), "lost")
