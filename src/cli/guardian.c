@@ -24,6 +24,7 @@
 #include "cli/fds.h"
 #include "cli/proctree.h"
 #include "core/door.h"
+#include "host/fd.h"
 
 enum {
     REAPED_PER_TURN = 1000, /* so that no storm of deaths keeps us from the clock */
@@ -83,13 +84,10 @@ static uint64_t kill_time(const struct guardian *g)
 static void report(const struct guardian *g, struct pk_guard_report r)
 {
     r.pid = g->started ? g->job.pid : 0;
-    ssize_t n;
     /* Fails when the keeper is gone, or stopped for so long that hundreds are unread.
      * Either way it misses nothing: our end of the socket, when we go, is what it acts
      * upon. */
-    do {
-        n = send(g->fd, &r, sizeof r, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
+    (void)pk_fd_send(g->fd, &r, sizeof r, MSG_DONTWAIT);
 }
 
 static void report_end(struct guardian *g)

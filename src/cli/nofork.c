@@ -187,11 +187,7 @@ void pk_nofork_lost(struct pk_nofork *n)
 static int tell(struct pk_nofork *n, const struct pk_guard_message *m)
 {
     size_t size = offsetof(struct pk_guard_message, env) + m->env_size;
-    ssize_t sent;
-    do {
-        sent = send(n->fd, m, size, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent < 0 ? -errno : 0;
+    return pk_fd_send(n->fd, m, size, 0) ? 0 : -errno;
 }
 
 int pk_nofork_go(struct pk_nofork *n, const char *const env[])

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Lock handles: getting one, what it says of itself, giving it back. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
