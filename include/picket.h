@@ -13,9 +13,10 @@
  *    below do that).
  *  - That an error means "nothing happened". Every status has an outcome: not done, done,
  *    or unknown. After "unknown", ask again or repeat; a repeat never takes effect twice.
- *  - That fork() carries a handle over. In the child, calls on it answer PICKET_FORKED
- *    and closing it does nothing; the lock stays with the parent.
+ *  - That fork() carries a handle over. The lock stays with the parent; see FORK.
  *  - That a token says anything but order. Tokens only grow; they are not consecutive.
+ *  - That a call returns when memory has run out: the process stops, after one line on
+ *    standard error ("picket: stopping: out of memory"). Its locks end with its lease.
  *
  * CONVENTIONS
  *
@@ -27,6 +28,28 @@
  *  - Durations are milliseconds. Names are 1 to 255 bytes of printable UTF-8, '/' for
  *    hierarchy.
  *  - Options may be NULL, or a zeroed struct with the fields set that you care about.
+ *
+ * FORK
+ *
+ *  - A client has threads. In the child of a process with threads, POSIX allows only
+ *    async-signal-safe functions until exec. Picket and glibc allow more:
+ *  - Calls on handles that the parent opened are safe in the child. They take no mutex,
+ *    do no I/O and do not allocate (except that, in a library loaded by dlopen(), a
+ *    thread's first failed call allocates the storage of picket_last_error()).
+ *    A call with a status returns PICKET_FORKED. The others answer as for a lost lock:
+ *    state PICKET_GONE, lease 0, 0 ms left, descriptor -1; picket_token() still has the
+ *    token. Closing does nothing, and the memory of the handle is not freed.
+ *  - Descriptors: fork() itself closes the child's copies of the store's connections and
+ *    files and of picket_watch_fd() (by pthread_atfork; vfork(), _Fork() and clone() do
+ *    not, and a connection that is only being made may be missed). Those of
+ *    picket_loss_fd() and picket_ready_fd() stay open until exec, and still tell of the
+ *    parent's lock.
+ *  - Opening a client in the child needs malloc(), new threads and whatever the driver
+ *    calls. glibc keeps malloc() and pthread_create() usable after fork(). Another
+ *    allocator or C library, a sanitizer, name lookup, and the client libraries of other
+ *    people's stores may not: a lock inside of them that another thread held at the fork
+ *    stays locked, and picket_open() or the first call hangs. If you can't exclude that,
+ *    exec first, or fork before the parent opens its first client.
  *
  *     struct picket *p;
  *     struct picket_lock *lock;
@@ -314,8 +337,8 @@ struct picket_watch;
 struct picket_event {
     const char *what; /* "granted", "queued", "left", "ended", "value", "closed",
                          "opened", "lease-opened", "lease-ended", "fence-raised",
-                         "fence-set", "fence-mode", "fence-shadowed", "leapt", and
-                         "gap": some were missed, look again */
+                         "fence-set", "fence-mode", "fence-shadowed", "fence-ended",
+                         "leapt", and "gap": some were missed, look again */
     const char *name; /* "" for events that concern no lock */
     const char *why;  /* of an end: "released", "expired"...; "" otherwise */
     const char *by;   /* who broke it, and for what reason */

@@ -43,7 +43,7 @@ _picket() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local verb=${COMP_WORDS[1]}
     local verbs='run once acquire extend release elect ls show why watch break fence'
-    verbs+=' gate drill sim doctor serve dev cluster version'
+    verbs+=' gate drill sim doctor serve dev cluster bench version'
     local plays='run fuzz replay'
     local changes='status add promote remove transfer backup restore limits configure'
     local fences='claim check put get show metrics shadow enforce file install'
@@ -74,6 +74,7 @@ _picket() {
         else
             case $verb in
             version | extend | serve | dev | drill | doctor | gate) ;;
+            bench) _picket_offer $'latency\npairs\nhandoff\nrenew\nhold' "$word" ;;
             fence) [[ $before == file ]] && _picket_files "$word" ;;
             sim) _picket_files "$word" ;;
             cluster)

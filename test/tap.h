@@ -52,4 +52,16 @@ void tap_skip(const char *why);
 #define SKIP(why) tap_skip(why)
 #define CHECK_STR(a, b) tap_check_str((a), (b), __FILE__, __LINE__, #a " == " #b)
 
+/* 1: compiled with a sanitizer that has an allocator and locks of its own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TAP_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TAP_SANITIZED 1
+#endif
+#endif
+#ifndef TAP_SANITIZED
+#define TAP_SANITIZED 0
+#endif
+
 #endif

@@ -48,7 +48,8 @@ SEEDS_EACH = 2000
 SLOW_CASE = re.compile(r"^# slow: ([0-9.]+) s of ([0-9]+) s: (.*)$", re.MULTILINE)
 
 # A run to do: `name` and `number` tell it from all others.
-Run = collections.namedtuple("Run", "name number command env limit_s")
+Run = collections.namedtuple("Run", "name number command env limit_s cwd",
+                             defaults=[ROOT])
 
 
 def git(*words):
@@ -187,7 +188,7 @@ class Runner:
         began = time.monotonic()
         detail = ""
         with tempfile.TemporaryFile("w+", errors="replace") as log:
-            process = subprocess.Popen(run.command, cwd=ROOT, env=env, stdout=log,
+            process = subprocess.Popen(run.command, cwd=run.cwd, env=env, stdout=log,
                                        stderr=subprocess.STDOUT,
                                        stdin=subprocess.DEVNULL, start_new_session=True)
             self.under_way.add(process)
@@ -262,7 +263,8 @@ def flake_hunt(o):
     dice = random.Random(1)
     rounds = []
     for number in range(1, o.times + 1):
-        programs = [Run(f"{build}: {t['name']}", number, t["cmd"], t["env"], 3600)
+        programs = [Run(f"{build}: {t['name']}", number, t["cmd"], t["env"], 3600,
+                        os.path.join(ROOT, build))
                     for build, (suites, n) in times.items() if number <= n
                     for t in hunted(build, suites)]
         dice.shuffle(programs)

@@ -6,12 +6,13 @@ cd "$(dirname "$0")/.."
 state=$(mktemp -d)
 trap 'rm -rf "$state"' EXIT
 export PICKET_URL="local:$state"
+picket=${PICKET:-build/picket}
 
 # shellcheck disable=SC2016 # the child's variables, not ours
 job='echo "  holding $PICKET_LOCK with token $PICKET_TOKEN (lease $PICKET_LEASE)"'
 echo 'Two jobs under one lock; every grant has a higher token:'
-build/picket run demo -- sh -c "$job"
-build/picket run demo -- sh -c "$job"
+"$picket" run demo -- sh -c "$job"
+"$picket" run demo -- sh -c "$job"
 
 cat <<'TEXT'
 

@@ -223,6 +223,9 @@ static int run(int argc, char **argv)
         return code;
     }
     s.clients = s.clients == 0 ? kinds[k].clients : s.clients;
+    if (kinds[k].kind == PK_LOAD_HOLD && s.clients > s.holds) {
+        s.clients = s.holds; /* each of them takes one lock at least */
+    }
     struct pk_load_options o = {.kind = kinds[k].kind,
                                 .address = address,
                                 .clients = (uint32_t)s.clients,

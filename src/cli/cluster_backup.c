@@ -21,6 +21,7 @@
 #include "cli/errors.h"
 #include "core/door.h"
 #include "host/fd.h"
+#include "host/memory.h"
 #include "raft/replica.h"
 
 enum {
@@ -33,8 +34,7 @@ enum {
 
 static bool sync_folder_of(const char *file)
 {
-    char *copy = strdup(file);
-    PK_ASSERT(copy != NULL);
+    char *copy = pk_memory_copy(file);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool synced = fd >= 0 && fsync(fd) == 0;
     pk_fd_close(&fd);
@@ -45,8 +45,7 @@ static bool sync_folder_of(const char *file)
 /* FILE is either as it was or the whole backup. */
 static int keep(const char *file, struct pk_bytes backup)
 {
-    char *fresh = NULL;
-    PK_ASSERT(asprintf(&fresh, "%s.tmp", file) > 0);
+    char *fresh = pk_memory_print("%s.tmp", file);
     int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     bool made = fd >= 0;
     bool kept = made && pk_fd_write(fd, backup.data, backup.len) && fsync(fd) == 0 &&

@@ -31,6 +31,7 @@
 #include "core/door.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/memory.h"
 
 enum {
     NODES_DEFAULT = 3,
@@ -92,9 +93,7 @@ static const struct pk_option_group groups[] = {
 
 static char *in_dir(const struct dev *d, const char *name, const char *suffix)
 {
-    char *path = NULL;
-    PK_ASSERT(asprintf(&path, "%s/%s%s", d->dir, name, suffix) > 0);
-    return path;
+    return pk_memory_print("%s/%s%s", d->dir, name, suffix);
 }
 
 static void nap(void)
@@ -217,14 +216,12 @@ static int write_config(const struct dev *d, const struct node *n)
             (size_t)snprintf(members + used, sizeof members - used, "%s%s=127.0.0.1:%u",
                              i == 0 ? "" : ",", d->nodes[i].name, d->nodes[i].raft);
     }
-    char *text = NULL;
-    int len = asprintf(&text,
-                       "name = %s\ndata = %s/%s\nlisten = 127.0.0.1:%u\n"
-                       "http = 127.0.0.1:%u\nraft = 127.0.0.1:%u\ncluster = %s\n",
-                       n->name, d->dir, n->name, n->client, n->http, n->raft, members);
-    PK_ASSERT(len > 0);
+    char *text =
+        pk_memory_print("name = %s\ndata = %s/%s\nlisten = 127.0.0.1:%u\n"
+                        "http = 127.0.0.1:%u\nraft = 127.0.0.1:%u\ncluster = %s\n",
+                        n->name, d->dir, n->name, n->client, n->http, n->raft, members);
     char *path = in_dir(d, n->name, ".conf");
-    int code = write_file(path, text, (size_t)len);
+    int code = write_file(path, text, strlen(text));
     free(path);
     free(text);
     return code;
@@ -239,8 +236,8 @@ static int open_dir(struct dev *d, const struct settings *s)
         d->dir = realpath(s->data, NULL);
     } else {
         const char *tmp = getenv("TMPDIR");
-        PK_ASSERT(asprintf(&d->dir, "%s/picket-dev-XXXXXX",
-                           tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp") > 0);
+        d->dir = pk_memory_print("%s/picket-dev-XXXXXX",
+                                 tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
         d->thrown = mkdtemp(d->dir) != NULL;
     }
     if (d->dir == NULL || (s->data == NULL && !d->thrown)) {

@@ -19,8 +19,8 @@
 #include "cli/values.h"
 #include "client/client.h"
 #include "client/error.h"
-#include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum { REACH_MS = 5000, TTL_MS = 10000, CODE_COLUMNS = 18 };
 
@@ -66,7 +66,21 @@ struct report {
 
 /* ---- looking ---- */
 
-/* USER:PASSWORD@ becomes USER@. */
+/* NAME=VALUE becomes NAME=, behind the '?'. */
+static void hide_option(char *url, const char *name)
+{
+    size_t len = strlen(name);
+    for (char *at = strchr(url, '?'); at != NULL; at = strchr(at + 1, '&')) {
+        if (strncmp(at + 1, name, len) == 0 && at[1 + len] == '=') {
+            char *value = at + 1 + len + 1;
+            char *end = value + strcspn(value, "&");
+            memmove(value, end, strlen(end) + 1);
+        }
+    }
+}
+
+/* USER:PASSWORD@ becomes USER@. For libpq a password may have a '?' in it, and may be an
+ * option. */
 static void hide_password(char *url)
 {
     char *from = strstr(url, "://");
@@ -74,7 +88,7 @@ static void hide_password(char *url)
         return;
     }
     from += 3;
-    size_t len = strcspn(from, "/?");
+    size_t len = strcspn(from, "/");
     char *at = memrchr(from, '@', len);
     char *colon = at == NULL ? NULL : memchr(from, ':', (size_t)(at - from));
     if (colon != NULL) {
@@ -82,6 +96,8 @@ static void hide_password(char *url)
         memmove(named ? colon : from, named ? at : at + 1,
                 strlen(named ? at : at + 1) + 1);
     }
+    hide_option(from, "password");
+    hide_option(from, "sslpassword");
 }
 
 static void note_failure(struct report *r, enum picket_status s)
@@ -309,8 +325,7 @@ static int run(int argc, char **argv)
         s.common.url = words.at[0];
     }
     char *url = pk_cli_url(&s.common);
-    struct report r = {.url = strdup(url), .ttl_ms = s.ttl_ms};
-    PK_ASSERT(r.url != NULL);
+    struct report r = {.url = pk_memory_copy(url), .ttl_ms = s.ttl_ms};
     hide_password(r.url);
     code = visit(&s, url, &r);
     pk_findings_free(&r.findings);

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { OWN_FROM = 100 };
+enum {
+    OWN_FROM = 100,
+    UNLISTED_MAX = 4096, /* how far descriptors are looked for without /proc */
+};
 
 int pk_fds_raise(int fd)
 {
@@ -39,6 +42,11 @@ void pk_fds_drop_inherited(const int *keep, size_t count)
             (void)close(fd);
         }
     }
+    for (int fd = STDERR_FILENO + 1; open_fds == NULL && fd < UNLISTED_MAX; fd++) {
+        if (!among(fd, keep, count)) {
+            (void)close(fd);
+        }
+    }
     if (open_fds != NULL) {
         (void)closedir(open_fds);
     }
@@ -49,5 +57,8 @@ void pk_fds_drop_inherited(const int *keep, size_t count)
         if (null > STDERR_FILENO) {
             (void)close(null);
         }
+    } else { /* whoever waits for the end of a pipe must not wait for us */
+        (void)close(STDIN_FILENO);
+        (void)close(STDOUT_FILENO);
     }
 }

@@ -14,6 +14,7 @@
 #include "cli/values.h"
 #include "core/door.h"
 #include "core/limits.h"
+#include "host/memory.h"
 
 /* What went in or came out, and what the fence said. */
 struct answer {
@@ -173,8 +174,7 @@ static int load_value(const struct pk_fence_words *s, struct answer *a)
         file = s->word;
     } else if (s->word != NULL) {
         a->len = strlen(s->word);
-        a->value = strdup(s->word);
-        PK_ASSERT(a->value != NULL);
+        a->value = pk_memory_copy(s->word);
         return 0;
     }
     if (strcmp(file, "-") == 0) {
@@ -298,8 +298,7 @@ static int tell(const struct pk_fence_words *s, const struct action *action,
 
 int pk_fence_open(const struct pk_fence_words *s, struct picket_resource **out)
 {
-    char *url = s->url != NULL ? strdup(s->url) : pk_cli_url(&s->common);
-    PK_ASSERT(url != NULL);
+    char *url = s->url != NULL ? pk_memory_copy(s->url) : pk_cli_url(&s->common);
     enum picket_status status = picket_resource_open(url, out);
     free(url);
     return status == PICKET_OK ? 0 : pk_errors_status(status);

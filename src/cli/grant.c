@@ -213,6 +213,9 @@ static enum picket_status await(struct picket *p, const struct pk_grant *g,
                            {.fd = w->gone_fd, .events = POLLIN}};
     bool tell = !pk_errors_quiet() && (pk_errors_verbose() || isatty(STDERR_FILENO) == 1);
     int patience = pk_errors_verbose() ? 0 : PATIENCE_MS;
+    if (fds[0].fd < 0) {
+        return PICKET_LIMIT; /* poll would wait for ever */
+    }
     for (;;) {
         int n = poll(fds, 3, tell ? patience : -1);
         PK_ASSERT(n >= 0 || errno == EINTR);

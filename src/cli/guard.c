@@ -17,6 +17,7 @@
 #include "cli/procscan.h"
 #include "cli/proctree.h"
 #include "core/door.h"
+#include "host/fd.h"
 
 enum {
     KILL_PATIENCE_MS = 5000,
@@ -86,11 +87,7 @@ int pk_guard_start(struct pk_guard *g, const struct pk_guard_options *o)
 
 static int say(struct pk_guard *g, const void *message, size_t size)
 {
-    ssize_t n;
-    do {
-        n = send(g->fd, message, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : 0;
+    return pk_fd_send(g->fd, message, size, MSG_DONTWAIT) ? 0 : -errno;
 }
 
 /* Orders without environment strings travel without the room for them. */

@@ -13,15 +13,18 @@
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "cli/deadline.h"
+#include "cli/errors.h"
 #include "cli/fds.h"
 #include "cli/proctree.h"
 #include "core/door.h"
+#include "host/fd.h"
 
 enum {
     REAPED_PER_TURN = 1000, /* so that no storm of deaths keeps us from the clock */
@@ -84,7 +87,7 @@ static void report(const struct guardian *g, struct pk_guard_report r)
     /* Fails when the keeper is gone, or stopped for so long that hundreds are unread.
      * Either way it misses nothing: our end of the socket, when we go, is what it acts
      * upon. */
-    (void)send(g->fd, &r, sizeof r, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)pk_fd_send(g->fd, &r, sizeof r, MSG_DONTWAIT);
 }
 
 static void report_end(struct guardian *g)
@@ -473,7 +476,9 @@ static void set_up(struct guardian *g)
     g->keeper_fd = pk_fds_raise(g->o->keeper_fd);
     g->signal_fd = pk_fds_raise(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
     g->alarm_fd = pk_fds_raise(pk_timer_fd(0));
-    PK_ASSERT(g->signal_fd >= 0 && g->alarm_fd >= 0);
+    if (g->signal_fd < 0 || g->alarm_fd < 0) {
+        _exit(pk_errors_fail("can't watch over the command: %s", strerror(errno)));
+    }
     prepare_job(g);
     /* The job stays in the keeper's session and group; we leave both, out of reach of
      * what is sent to them. See cli/job.h. */

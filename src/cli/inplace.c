@@ -13,6 +13,7 @@
 #include "cli/nofork.h"
 #include "cli/supervise.h"
 #include "core/door.h"
+#include "host/fd.h"
 
 /* Watches for a loss that the deadline alone doesn't tell, while pk_nofork_watch()
  * blocks. */
@@ -41,7 +42,7 @@ static void *look_out(void *ctx)
 static bool start_lookout(struct lookout *o, struct pk_nofork *n, struct picket_lock *l)
 {
     *o = (struct lookout){.nofork = n, .loss_fd = picket_loss_fd(l)};
-    o->stop_fd = eventfd(0, EFD_CLOEXEC);
+    o->stop_fd = o->loss_fd < 0 ? -1 : eventfd(0, EFD_CLOEXEC);
     if (o->stop_fd < 0) {
         return false;
     }
@@ -54,8 +55,7 @@ static bool start_lookout(struct lookout *o, struct pk_nofork *n, struct picket_
 
 static void stop_lookout(struct lookout *o)
 {
-    uint64_t one = 1;
-    PK_ASSERT(write(o->stop_fd, &one, sizeof one) == (ssize_t)sizeof one);
+    pk_fd_poke(o->stop_fd);
     PK_ASSERT(pthread_join(o->thread, NULL) == 0);
     (void)close(o->stop_fd);
 }

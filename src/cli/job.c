@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/door.h"
+#include "host/memory.h"
 
 void pk_job_save_signals(struct pk_job_signals *s)
 {
@@ -45,8 +46,10 @@ void pk_job_set_env(const char *env, size_t size)
     for (const char *at = env; at < env + size; at += strlen(at) + 1) {
         const char *equals = strchr(at, '=');
         PK_ASSERT(equals != NULL && equals > at);
-        char *name = strndup(at, (size_t)(equals - at));
-        PK_ASSERT(name != NULL && setenv(name, equals + 1, 1) == 0);
+        char *name = pk_memory_copy_n(at, (size_t)(equals - at));
+        if (setenv(name, equals + 1, 1) != 0) {
+            pk_memory_out();
+        }
         free(name);
     }
 }

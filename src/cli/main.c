@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/errors.h"
+#include "host/memory.h"
 
 static const struct pk_cli_verb *const verbs[] = {
     &pk_cli_run,   &pk_cli_once,    &pk_cli_acquire, &pk_cli_extend, &pk_cli_release,
@@ -101,6 +102,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    pk_memory_exit_code(PK_EXIT_ERROR);
     int code = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         return pk_errors_fail("can't write the output: %s", strerror(errno));

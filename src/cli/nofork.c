@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -21,6 +22,7 @@
 #include "cli/procscan.h"
 #include "cli/proctree.h"
 #include "core/door.h"
+#include "host/fd.h"
 
 enum { KILL_PATIENCE_MS = 5000 };
 
@@ -71,8 +73,11 @@ static void become_helper(struct pk_nofork *n, const struct channel *c)
     n->loss_fd = pk_fds_raise(c->loss[1]);
     n->job_fd = pk_fds_raise(c->job_fd);
     n->poke_fd = pk_fds_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    PK_ASSERT(n->poke_fd >= 0);
-    const int own[] = {n->fd, n->loss_fd, n->job_fd, n->poke_fd};
+    n->alarm_fd = pk_fds_raise(pk_timer_fd(0));
+    if (n->poke_fd < 0 || n->alarm_fd < 0) { /* before the command runs unguarded */
+        _exit(pk_errors_fail("can't watch over the command: %s", strerror(errno)));
+    }
+    const int own[] = {n->fd, n->loss_fd, n->job_fd, n->poke_fd, n->alarm_fd};
     pk_fds_drop_inherited(own, sizeof own / sizeof own[0]);
 }
 
@@ -103,6 +108,7 @@ int pk_nofork_split(struct pk_nofork *n, uint32_t kill_after_ms, bool loss_fd)
     *n = (struct pk_nofork){.fd = c.fd[0], .loss_fd = c.loss[0], .job = getpid()};
     n->job_fd = -1;
     n->poke_fd = -1;
+    n->alarm_fd = -1;
     n->kill_after_ms = kill_after_ms;
     pid_t middle = fork();
     if (middle == 0) {
@@ -145,7 +151,7 @@ int pk_nofork_become(struct pk_nofork *n, char *const argv[])
     pk_job_set_env(m.env, m.env_size);
     int error = n->loss_fd < 0 ? 0 : pk_job_give_loss_fd(n->loss_fd);
     if (error != 0) {
-        return PK_EXIT_ERROR;
+        return pk_errors_fail("can't tell the command of a loss: %s", strerror(error));
     }
     (void)execvp(argv[0], argv);
     return pk_job_exec_code(errno);
@@ -181,11 +187,7 @@ void pk_nofork_lost(struct pk_nofork *n)
 static int tell(struct pk_nofork *n, const struct pk_guard_message *m)
 {
     size_t size = offsetof(struct pk_guard_message, env) + m->env_size;
-    ssize_t sent;
-    do {
-        sent = send(n->fd, m, size, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent < 0 ? -errno : 0;
+    return pk_fd_send(n->fd, m, size, 0) ? 0 : -errno;
 }
 
 int pk_nofork_go(struct pk_nofork *n, const char *const env[])
@@ -233,10 +235,8 @@ static bool job_ended(struct pk_nofork *n, int alarm_fd, uint64_t until_ms)
 
 enum pk_nofork_end pk_nofork_watch(struct pk_nofork *n, uint32_t *left)
 {
-    int alarm_fd = pk_timer_fd(0);
     uint64_t now;
     uint64_t safe;
-    PK_ASSERT(alarm_fd >= 0);
     *left = 0;
     do {
         safe = atomic_load(&n->safe_until_ms);
@@ -245,9 +245,9 @@ enum pk_nofork_end pk_nofork_watch(struct pk_nofork *n, uint32_t *left)
         if (now >= safe || atomic_load(&n->lost)) {
             break;
         }
-    } while (!job_ended(n, alarm_fd, safe));
+    } while (!job_ended(n, n->alarm_fd, safe));
     bool lost = now >= safe || atomic_load(&n->lost);
-    (void)close(alarm_fd);
+    pk_fd_close(&n->alarm_fd);
     close_all(&n->loss_fd, 1);
     n->loss_fd = -1;
     if (!lost) {

@@ -37,8 +37,9 @@ struct pk_nofork {
     int fd;      /* between the two */
     int loss_fd; /* the job's: read end; the helper's: write end */
     pid_t job;
-    int job_fd;  /* pidfd; readable when the job has ended */
-    int poke_fd; /* eventfd: look at the fields below again */
+    int job_fd;   /* pidfd; readable when the job has ended */
+    int poke_fd;  /* eventfd: look at the fields below again */
+    int alarm_fd; /* the helper's timer */
     uint32_t kill_after_ms;
     _Atomic uint64_t safe_until_ms;
     _Atomic bool lost;

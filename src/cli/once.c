@@ -259,6 +259,10 @@ static int forget(struct attempt *a, struct pk_grant *g)
 static int check(const struct settings *s, const struct pk_words *w)
 {
     bool command = w->command != NULL && w->command[0] != NULL;
+    if (w->at[0][0] == '\0') {
+        /* A variable that is not set: all such calls would share one outcome. */
+        return pk_errors_fail("once: KEY is empty; name what is to be run once");
+    }
     if (s->show && s->forget) {
         return pk_errors_fail("once: --show and --forget exclude each other");
     }

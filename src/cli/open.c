@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/errors.h"
-#include "core/door.h"
+#include "host/memory.h"
 
 int pk_cli_open(const struct pk_common *c, const struct picket_options *o,
                 struct picket **out)
@@ -28,7 +29,6 @@ char *pk_cli_url(const struct pk_common *c)
 {
     static const char scheme[] = "local:";
     const char *url = c->url != NULL ? c->url : getenv("PICKET_URL");
-    char *absolute = NULL;
     if (url == NULL || url[0] == '\0') {
         url = scheme;
     }
@@ -37,14 +37,15 @@ char *pk_cli_url(const struct pk_common *c)
     if (local && dir[0] != '\0' && dir[0] != '/') {
         char *here = getcwd(NULL, 0);
         if (here != NULL) {
-            PK_ASSERT(asprintf(&absolute, "%s%s/%s", scheme, here, dir) >= 0);
+            char *absolute = pk_memory_print("%s%s/%s", scheme, here, dir);
             free(here);
             return absolute;
         }
+        if (errno == ENOMEM) {
+            pk_memory_out();
+        }
     }
-    absolute = strdup(url);
-    PK_ASSERT(absolute != NULL);
-    return absolute;
+    return pk_memory_copy(url);
 }
 
 int pk_cli_give_up(struct picket *p, enum picket_status s)

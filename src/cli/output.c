@@ -9,6 +9,7 @@
 
 #include "cli/text.h"
 #include "core/door.h"
+#include "host/memory.h"
 
 enum { COLUMN_GAP = 2, FIRST_CAPACITY = 256 };
 
@@ -55,7 +56,10 @@ void pk_table_add(struct pk_table *t, const char *format, ...)
     va_start(args, format);
     int n = vasprintf(&cell, format, args);
     va_end(args);
-    PK_ASSERT(n >= 0 && t->columns > 0 && t->columns <= PK_TABLE_COLUMNS_MAX);
+    if (n < 0) {
+        pk_memory_out();
+    }
+    PK_ASSERT(t->columns > 0 && t->columns <= PK_TABLE_COLUMNS_MAX);
     if (t->count == t->capacity) {
         t->capacity = t->capacity == 0 ? FIRST_CAPACITY : 2 * t->capacity;
         t->cells = pk_door_resize(t->cells, t->capacity * sizeof *t->cells);

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/errors.h"
 #include "core/door.h"
+#include "host/memory.h"
 #include "raft/identity.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -99,7 +100,8 @@ static bool option_of_line(char *line, char **out)
         return false;
     }
     *equals = '\0';
-    return asprintf(out, "--%s=%s", trimmed(text), trimmed(equals + 1)) > 0;
+    *out = pk_memory_print("--%s=%s", trimmed(text), trimmed(equals + 1));
+    return true;
 }
 
 /* Puts the file's options before those of the command line. The words live as long as

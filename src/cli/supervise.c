@@ -17,6 +17,7 @@
 #include "cli/signals.h"
 #include "cli/values.h"
 #include "core/door.h"
+#include "host/memory.h"
 
 enum {
     TTL_MS = 10000,
@@ -78,22 +79,16 @@ void pk_supervise_make_env(const struct pk_supervise *s, struct picket *p,
 {
     char *made[PK_SUPERVISE_ENV] = {NULL};
     char *url = pk_cli_url(s->common);
-    int n[] = {
-        asprintf(&made[0], "PICKET_LOCK=%s", s->grant->name),
-        asprintf(&made[1], "PICKET_LEASE=%" PRIu64, picket_lease(p)),
-        asprintf(&made[2], "PICKET_TTL_MS=%" PRIu64, s->grant->ttl_ms),
-        asprintf(&made[3], "PICKET_URL=%s", url),
-    };
-    size_t count = sizeof n / sizeof n[0];
-    for (size_t i = 0; i < count; i++) {
-        PK_ASSERT(n[i] >= 0);
-    }
+    size_t count = 0;
+    made[count++] = pk_memory_print("PICKET_LOCK=%s", s->grant->name);
+    made[count++] = pk_memory_print("PICKET_LEASE=%" PRIu64, picket_lease(p));
+    made[count++] = pk_memory_print("PICKET_TTL_MS=%" PRIu64, s->grant->ttl_ms);
+    made[count++] = pk_memory_print("PICKET_URL=%s", url);
     if (picket_token(l) != 0) { /* a store without tokens: none is better than a 0 */
-        PK_ASSERT(asprintf(&made[count++], "PICKET_TOKEN=%" PRIu64, picket_token(l)) > 0);
+        made[count++] = pk_memory_print("PICKET_TOKEN=%" PRIu64, picket_token(l));
     }
     if (s->env != NULL) {
-        made[count] = strdup(s->env);
-        PK_ASSERT(made[count] != NULL);
+        made[count] = pk_memory_copy(s->env);
     }
     for (size_t i = 0; i < PK_SUPERVISE_ENV; i++) {
         env[i] = made[i];
@@ -218,6 +213,9 @@ static int launch(struct keeper *k)
         (void)pk_errors_fail("%s was lost at once: %s; nothing was run",
                              k->s->grant->name, pk_supervise_reason(k->lock));
         return PK_EXIT_LOST;
+    }
+    if (picket_loss_fd(k->lock) < 0) { /* else a break would go unnoticed */
+        return pk_errors_status(PICKET_LIMIT);
     }
     picket_on_renewal(k->lock, renewed, &k->guard);
     pk_guard_safe_until(&k->guard, safe);

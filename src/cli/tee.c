@@ -75,7 +75,7 @@ char *pk_tee_end(struct pk_tee *t, size_t *len, bool *cut)
     while (waitpid(t->pid, NULL, 0) < 0 && errno == EINTR) {
     }
     char *kept = pk_door_resize(NULL, t->keep + 1);
-    ssize_t n = pread(t->kept_fd, kept, t->keep + 1, 0);
+    ssize_t n = pk_fd_read_at(t->kept_fd, kept, t->keep + 1, 0);
     *cut = n > (ssize_t)t->keep;
     *len = n < 0 ? 0 : *cut ? t->keep : (size_t)n;
     pk_fd_close(&t->stdout_fd);

@@ -12,6 +12,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum {
     TTL_DEFAULT_MS = 10000,
@@ -78,9 +79,14 @@ void pk_opened_leave(struct pk_opened *o)
     pthread_mutex_unlock(&all_mutex);
 }
 
+bool pk_client_inherited(const struct picket *p)
+{
+    return p->pid != getpid();
+}
+
 enum picket_status pk_client_usable(const struct picket *p)
 {
-    return p->pid == getpid() ? PICKET_OK : pk_fail_plain(PICKET_FORKED);
+    return pk_client_inherited(p) ? pk_fail_plain(PICKET_FORKED) : PICKET_OK;
 }
 
 /* ---- open ---- */
@@ -125,9 +131,8 @@ static struct picket *new_client(const struct pk_driver *driver, const char *url
     struct picket *p = pk_door_resize(NULL, sizeof *p);
     memset(p, 0, sizeof *p);
     p->driver = driver;
-    p->url = strdup(url);
+    p->url = pk_memory_copy(url);
     p->label = pk_view_label(o->note);
-    PK_ASSERT(p->url != NULL && p->label != NULL);
     pk_view_principal(p->label, p->principal, sizeof p->principal);
     p->ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : TTL_DEFAULT_MS;
     p->keeper.margin_ms = o->margin_ms;
@@ -749,9 +754,9 @@ static void close_client(struct picket *p)
 void picket_close(struct picket *p)
 {
     char why[PK_SENTENCE_MAX];
-    /* In a forked child the memory stays: the parent's threads may have held its mutexes.
-     */
-    if (p != NULL && p->pid == getpid()) {
+    /* A forked child leaves the memory as it is: a thread of the parent may have held its
+     * mutexes, or those of the allocator, at the fork. */
+    if (p != NULL && !pk_client_inherited(p)) {
         pk_sentence_save(why);
         close_client(p);
         pk_sentence_restore(why);

@@ -88,7 +88,11 @@ struct picket {
 void pk_opened_join(struct pk_opened *o, const struct pk_driver *driver,
                     struct pk_store *store);
 void pk_opened_leave(struct pk_opened *o);
-/* FORKED when we are not the process that opened `p`. */
+/* Whether another process opened `p`, so that this one is a forked child. In a child no
+ * mutex of `p` is taken and nothing is allocated or freed for a handle of the parent: a
+ * thread that is not in the child may have held the locks at the fork. */
+bool pk_client_inherited(const struct picket *p);
+/* FORKED, with its sentence, if inherited. */
 enum picket_status pk_client_usable(const struct picket *p);
 /* Makes sure that there is a lease, by `until_ms`. */
 enum picket_status pk_client_lease(struct picket *p, uint64_t until_ms, uint64_t *lease);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Lock handles: getting one, what it says of itself, giving it back. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -10,6 +11,7 @@
 #include "core/door.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/memory.h"
 
 enum {
     /* What a bounded wait is given beyond its own limit before we stop relying on the
@@ -40,9 +42,7 @@ void pk_lock_rearm(struct picket_lock *l)
         pk_timer_set(l->loss_fd, lost ? 1 : at); /* 1 ms after boot: long ago */
     }
     if (l->ready_fd >= 0 && l->phase != PK_PHASE_WAITING) {
-        uint64_t one = 1;
-        ssize_t n = write(l->ready_fd, &one, sizeof one);
-        (void)n; /* a full counter is readable too */
+        pk_fd_poke(l->ready_fd);
     }
 }
 
@@ -102,8 +102,7 @@ static struct picket_lock *new_lock(struct picket *p, const char *name,
     struct picket_lock *l = pk_door_resize(NULL, sizeof *l);
     memset(l, 0, sizeof *l);
     l->client = p;
-    l->name = strdup(name);
-    PK_ASSERT(l->name != NULL);
+    l->name = pk_memory_copy(name);
     l->max_hold_ms = acquire->max_hold_ms;
     l->bounded = acquire->wait_ms != PK_WAIT_FOREVER;
     l->hold_until_ms = UINT64_MAX;
@@ -366,6 +365,13 @@ enum picket_status picket_wait(struct picket_lock *l, int64_t timeout_ms)
     return s == PICKET_OK ? s : pk_fail_plain(s);
 }
 
+static void fail_unless_open(int fd)
+{
+    if (fd < 0) {
+        (void)pk_fail(PICKET_LIMIT, "can't make a descriptor: %s", strerror(errno));
+    }
+}
+
 int picket_ready_fd(struct picket_lock *l)
 {
     if (pk_client_usable(l->client) != PICKET_OK) {
@@ -374,6 +380,7 @@ int picket_ready_fd(struct picket_lock *l)
     pthread_mutex_lock(&l->client->mutex);
     if (l->ready_fd < 0) {
         l->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        fail_unless_open(l->ready_fd);
         pk_lock_rearm(l);
     }
     int fd = l->ready_fd;
@@ -474,10 +481,8 @@ static bool settled(struct picket_lock *l)
 
 void picket_lock_close(struct picket_lock *l)
 {
-    /* In a forked child the memory stays: the parent's threads may have held the mutex.
-     */
-    if (l == NULL || pk_client_usable(l->client) != PICKET_OK) {
-        return;
+    if (l == NULL || pk_client_inherited(l->client)) {
+        return; /* as picket_close() */
     }
     char why[PK_SENTENCE_MAX];
     pk_sentence_save(why);
@@ -563,6 +568,10 @@ uint64_t picket_left_ms(const struct picket_lock *l)
 
 enum picket_status picket_checkpoint(struct picket_lock *l, uint64_t need_ms)
 {
+    enum picket_status usable = pk_client_usable(l->client);
+    if (usable != PICKET_OK) {
+        return usable;
+    }
     enum picket_state state = picket_state(l);
     uint64_t left = state == PICKET_GONE ? 0 : picket_left_ms(l);
     if ((state == PICKET_HELD || state == PICKET_OVERDUE) && left >= need_ms &&
@@ -587,6 +596,7 @@ int picket_loss_fd(struct picket_lock *l)
     pthread_mutex_lock(&l->client->mutex);
     if (l->loss_fd < 0) {
         l->loss_fd = pk_timer_fd(0);
+        fail_unless_open(l->loss_fd);
         pk_lock_rearm(l);
     }
     int fd = l->loss_fd;

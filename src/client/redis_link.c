@@ -15,6 +15,7 @@
 #include "core/door.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/memory.h"
 #include "host/socket.h"
 
 enum {
@@ -168,7 +169,7 @@ static void dial(struct pk_redis_link *l)
     char port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     l->reader = redisReaderCreate();
-    PK_ASSERT(l->reader != NULL);
+    pk_memory_need(l->reader);
     if (path[0] != '\0') {
         dial_socket(l, path);
         return;
@@ -209,7 +210,7 @@ static void push_words(struct pk_redis_link *l, const struct pk_redis_words *w)
 {
     char *text = NULL;
     int len = redisFormatCommandArgv(&text, w->count, (const char **)w->data, w->len);
-    PK_ASSERT(len > 0);
+    pk_memory_need(len > 0 ? text : NULL);
     push(l, text, (size_t)len);
     redisFreeCommand(text);
 }
@@ -331,6 +332,7 @@ static void absorb_replies(struct pk_redis_link *l)
     void *reply = NULL;
     while (l->pending && l->fd >= 0) {
         if (redisReaderGetReply(l->reader, &reply) != REDIS_OK) {
+            pk_memory_need(l->reader->err == REDIS_ERR_OOM ? NULL : l->reader);
             char why[sizeof l->why];
             (void)snprintf(why, sizeof why, "%.200s is no Redis: it answers otherwise",
                            l->where);
@@ -355,7 +357,9 @@ static void receive_more(struct pk_redis_link *l)
         give_up_away(l, n == 0 ? "the connection was closed" : strerror(errno));
         return;
     }
-    PK_ASSERT(redisReaderFeed(l->reader, bytes, (size_t)n) == REDIS_OK);
+    if (redisReaderFeed(l->reader, bytes, (size_t)n) != REDIS_OK) {
+        pk_memory_out();
+    }
     absorb_replies(l);
 }
 
@@ -386,7 +390,7 @@ void pk_redis_put(struct pk_redis_link *l, const struct pk_redis_words *w)
     forget_question(l);
     int len =
         redisFormatCommandArgv(&l->question, w->count, (const char **)w->data, w->len);
-    PK_ASSERT(len > 0);
+    pk_memory_need(len > 0 ? l->question : NULL);
     l->question_len = (size_t)len;
     l->pending = true;
     if (l->fd >= 0 && l->stage == PK_REDIS_READY) {
@@ -476,7 +480,8 @@ enum picket_status pk_redis_ask(struct pk_redis_link *l, const struct pk_redis_w
     }
     *out = l->reply;
     l->reply = NULL;
-    if (l->status == PICKET_UNREACHABLE && l->maybe) {
+    /* Whatever went wrong, the request may have been executed before. */
+    if (l->status != PICKET_OK && l->maybe) {
         return pk_fail(PICKET_UNKNOWN,
                        "no answer from %s, so it may or may not have been done (%s)",
                        l->where, l->why);
@@ -512,6 +517,7 @@ redisReply *pk_redis_heard(struct pk_redis_link *l)
 {
     void *reply = NULL;
     if (l->fd >= 0 && redisReaderGetReply(l->reader, &reply) != REDIS_OK) {
+        pk_memory_need(l->reader->err == REDIS_ERR_OOM ? NULL : l->reader);
         pk_redis_hang_up(l);
     }
     return reply;

@@ -7,6 +7,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 /* ---- fences ---- */
 
@@ -86,10 +87,7 @@ enum picket_status picket_fence_get(struct picket *p, const char *resource,
     enum picket_status s = ask_fence(p, &c, &answer, fence);
     if (s == PICKET_OK) {
         struct pk_bytes v = answer.list[0].value;
-        *value = malloc((size_t)v.len + 1);
-        PK_ASSERT(*value != NULL);
-        memcpy(*value, v.data, v.len);
-        (*value)[v.len] = '\0';
+        *value = pk_memory_copy_n(v.data, v.len);
         *len = v.len;
     }
     pk_effects_free(&answer);
@@ -195,8 +193,7 @@ enum picket_status picket_watch_open(struct picket *p, const char *prefix,
     w->client = p;
     w->stream = stream;
     pk_opened_join(&w->opened, p->driver, stream);
-    w->prefix = strdup(prefix);
-    PK_ASSERT(w->prefix != NULL);
+    w->prefix = pk_memory_copy(prefix);
     *out = w;
     return PICKET_OK;
 }
@@ -211,12 +208,7 @@ static void free_texts(struct picket_watch *w)
 
 static const char *keep_text(struct picket_watch *w, size_t i, struct pk_bytes b)
 {
-    w->texts[i] = malloc((size_t)b.len + 1);
-    PK_ASSERT(w->texts[i] != NULL);
-    if (b.len > 0) {
-        memcpy(w->texts[i], b.data, b.len);
-    }
-    w->texts[i][b.len] = '\0';
+    w->texts[i] = pk_memory_copy_n(b.data, b.len);
     return w->texts[i];
 }
 
@@ -287,12 +279,15 @@ enum picket_status picket_watch_next(struct picket_watch *w, int64_t timeout_ms,
 
 int picket_watch_fd(const struct picket_watch *w)
 {
-    return w->client->driver->watch_fd(w->stream);
+    return pk_client_usable(w->client) == PICKET_OK
+               ? w->client->driver->watch_fd(w->stream)
+               : -1;
 }
 
 void picket_watch_close(struct picket_watch *w)
 {
-    if (w != NULL) {
+    /* In a forked child nothing is closed, as in picket_close(). */
+    if (w != NULL && !pk_client_inherited(w->client)) {
         pk_opened_leave(&w->opened);
         w->client->driver->close(w->stream);
         free_texts(w);

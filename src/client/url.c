@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/error.h"
-#include "core/door.h"
+#include "host/memory.h"
 
 static int digit(char c)
 {
@@ -106,8 +106,7 @@ static bool read_parts(char *text, const char *known, struct pk_url *out)
 enum picket_status pk_url_read(const char *url, const char *known, const char *form,
                                struct pk_url *out)
 {
-    *out = (struct pk_url){.text = strdup(url)};
-    PK_ASSERT(out->text != NULL);
+    *out = (struct pk_url){.text = pk_memory_copy(url)};
     if (read_parts(out->text, known, out)) {
         return PICKET_OK;
     }

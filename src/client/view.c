@@ -11,6 +11,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "core/utf8.h"
+#include "host/memory.h"
 
 /* ---- the owner's label: lines of key=value ---- */
 
@@ -73,16 +74,13 @@ static void read_user(char out[FIELD_MAX])
 char *pk_view_label(const char *note)
 {
     char host[FIELD_MAX] = "?", user[FIELD_MAX], command[FIELD_MAX], remark[FIELD_MAX];
-    char *label = NULL;
     gethostname(host, sizeof host - 1);
     read_user(user);
     read_command(command);
     tidy_text(note != NULL ? note : "", remark);
-    int n =
-        asprintf(&label, "host=%s\npid=%d\nuser=%s\ncommand=%s%s%s", host, (int)getpid(),
-                 user, command, remark[0] != '\0' ? "\nnote=" : "", remark);
-    PK_ASSERT(n >= 0);
-    return label;
+    return pk_memory_print("host=%s\npid=%d\nuser=%s\ncommand=%s%s%s", host,
+                           (int)getpid(), user, command,
+                           remark[0] != '\0' ? "\nnote=" : "", remark);
 }
 
 /* The value of a key in a label; no bytes when it has none. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "client/error.h"
 #include "client/keeper.h"
@@ -324,9 +325,7 @@ void pk_bridge_attend(struct pk_store *b, uint64_t lease)
 
 void pk_bridge_wake(struct pk_store *b)
 {
-    uint64_t one = 1;
-    ssize_t n = write(b->wake_fd, &one, sizeof one);
-    (void)n; /* a full counter wakes just as well */
+    pk_fd_poke(b->wake_fd);
 }
 
 bool pk_bridge_sleep(struct pk_store *b, int fd, uint64_t until_ms)

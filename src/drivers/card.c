@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "core/door.h"
+#include "host/memory.h"
 
 /* ---- %XX ---- */
 
@@ -93,17 +94,15 @@ char *pk_card_write(const struct pk_card *card, size_t *len)
 {
     char *value = pk_door_resize(NULL, 3 * (size_t)card->value.len + 1);
     value[escape(card->value, value)] = '\0';
-    char *text = NULL;
-    int n = asprintf(&text,
-                     "picket=1\nlease=%" PRIu64 "\nrequest=%" PRIu64
-                     "\nmode=%s\nsince=%" PRIu64 "\nttl=%" PRIu64 "\n%s%s%s%.*s",
-                     card->lease, card->request, pk_mode_name(card->mode), card->since_ms,
-                     card->ttl_ms, card->value.len > 0 ? "value=" : "", value,
-                     card->value.len > 0 ? "\n" : "", (int)card->label.len,
-                     card->label.data != NULL ? card->label.data : "");
-    PK_ASSERT(n > 0);
+    char *text =
+        pk_memory_print("picket=1\nlease=%" PRIu64 "\nrequest=%" PRIu64
+                        "\nmode=%s\nsince=%" PRIu64 "\nttl=%" PRIu64 "\n%s%s%s%.*s",
+                        card->lease, card->request, pk_mode_name(card->mode),
+                        card->since_ms, card->ttl_ms, card->value.len > 0 ? "value=" : "",
+                        value, card->value.len > 0 ? "\n" : "", (int)card->label.len,
+                        card->label.data != NULL ? card->label.data : "");
     (void)pk_door_resize(value, 0);
-    *len = (size_t)n;
+    *len = strlen(text);
     return text;
 }
 

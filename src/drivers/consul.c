@@ -13,6 +13,7 @@
 #include "core/utf8.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/memory.h"
 
 #define FORM "consul://[:TOKEN@]HOST[:PORT][/PREFIX]"
 
@@ -309,21 +310,19 @@ static enum picket_status break_at(struct pk_consul *c, const char *key, uint64_
 {
     char note[PK_CONSUL_KEY_ROOM];
     char all[PK_CONSUL_KEY_ROOM];
-    char *text = NULL;
     uint64_t unused = 0;
     size_t refused = 0;
     json_t *txn = json_array();
     note_key(all, key, 0);
     note_key(note, key, b->token);
-    int len = asprintf(&text, "%.*s\n%.*s", (int)b->principal.len, b->principal.data,
-                       (int)b->reason.len, b->reason.data);
-    PK_ASSERT(len >= 0);
+    char *text = pk_memory_print("%.*s\n%.*s", (int)b->principal.len, b->principal.data,
+                                 (int)b->reason.len, b->reason.data);
     pk_consul_op_add(
         txn, &(struct pk_consul_op){.verb = "delete-cas", .key = key, .index = index});
     pk_consul_op_add(txn, &(struct pk_consul_op){.verb = "delete-tree", .key = all});
     pk_consul_op_add(txn, &(struct pk_consul_op){.verb = "set",
                                                  .key = note,
-                                                 .value = pk_bytes(text, (size_t)len),
+                                                 .value = pk_bytes(text, strlen(text)),
                                                  .has_value = true});
     free(text);
     return pk_consul_run(c, &c->call, txn, &unused, &refused, until_ms);
@@ -334,8 +333,7 @@ static enum picket_status consul_break(void *own, const struct pk_command *b,
 {
     struct pk_consul *c = own;
     char key[PK_CONSUL_KEY_ROOM];
-    char *name = strndup(b->name.data, b->name.len);
-    PK_ASSERT(name != NULL);
+    char *name = pk_memory_copy_n(b->name.data, b->name.len);
     pk_consul_lock_key(c, name, key);
     free(name);
     for (int i = 0; i < TRIES; i++) {
@@ -444,8 +442,7 @@ static const struct pk_bridged ops = {
 static enum picket_status read_url(struct pk_consul *c, const char *rest)
 {
     struct pk_place place;
-    char *url = NULL;
-    PK_ASSERT(asprintf(&url, "consul:%s", rest) >= 0);
+    char *url = pk_memory_print("consul:%s", rest);
     enum picket_status s = pk_url_read(url, "", FORM, &c->url);
     free(url);
     if (s == PICKET_OK) {
@@ -484,7 +481,7 @@ static void init_curl(void)
 static void add_header(struct pk_consul *c, const char *line)
 {
     c->headers = curl_slist_append(c->headers, line);
-    PK_ASSERT(c->headers != NULL);
+    pk_memory_need(c->headers);
 }
 
 static enum picket_status consul_open(const char *rest, struct pk_store **out);
@@ -522,8 +519,7 @@ static enum picket_status consul_open(const char *rest, struct pk_store **out)
     }
     enum picket_status s = read_url(c, rest);
     if (s == PICKET_OK && c->url.password[0] != '\0') {
-        char *line = NULL;
-        PK_ASSERT(asprintf(&line, "X-Consul-Token: %s", c->url.password) >= 0);
+        char *line = pk_memory_print("X-Consul-Token: %s", c->url.password);
         add_header(c, line);
         free(line);
     }

@@ -12,6 +12,7 @@
 #include "core/door.h"
 #include "drivers/consul.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum { ANSWER_MAX = 64 * 1024 * 1024 }; /* P10 */
 
@@ -84,7 +85,7 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *line)
 void pk_consul_line_open(struct pk_consul *c, struct pk_consul_line *l)
 {
     *l = (struct pk_consul_line){.easy = curl_easy_init()};
-    PK_ASSERT(l->easy != NULL);
+    pk_memory_need(l->easy);
     curl_easy_setopt(l->easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(l->easy, CURLOPT_PROXY, "");
     curl_easy_setopt(l->easy, CURLOPT_ERRORBUFFER, l->why);

@@ -8,6 +8,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "drivers/consul.h"
+#include "host/memory.h"
 
 #define LOCK_END "/.lock"
 #define TOKEN_LINE "token="
@@ -64,11 +65,10 @@ static char *encode(struct pk_bytes bytes)
 /* What it is, malloc'ed; what is no digit ends it. */
 static char *decode(const char *text, size_t *len)
 {
-    char *out = malloc(strlen(text) / 4 * 3 + 4);
+    char *out = pk_door_resize(NULL, strlen(text) / 4 * 3 + 4);
     uint32_t bits = 0;
     unsigned have = 0;
     const char *digit;
-    PK_ASSERT(out != NULL);
     *len = 0;
     while (*text != '\0' && *text != '=' && (digit = strchr(digits, *text++)) != NULL) {
         bits = bits << 6 | (uint32_t)(digit - digits);
@@ -173,11 +173,9 @@ bool pk_consul_key_claim(const struct pk_consul_key *k, uint64_t *request,
 
 char *pk_consul_value(uint64_t token, struct pk_bytes card, size_t *len)
 {
-    char *text = NULL;
-    int n =
-        asprintf(&text, TOKEN_LINE "%" PRIu64 "\n%.*s", token, (int)card.len, card.data);
-    PK_ASSERT(n >= 0);
-    *len = (size_t)n;
+    char *text =
+        pk_memory_print(TOKEN_LINE "%" PRIu64 "\n%.*s", token, (int)card.len, card.data);
+    *len = strlen(text);
     return text;
 }
 
@@ -220,7 +218,7 @@ enum picket_status pk_consul_run(struct pk_consul *c, struct pk_consul_line *l,
 {
     char *body = json_dumps(txn, JSON_COMPACT);
     json_decref(txn);
-    PK_ASSERT(body != NULL);
+    pk_memory_need(body);
     const struct pk_consul_ask a = {
         .method = "PUT", .path = "/txn", .body = body, .changes = true};
     enum picket_status s = pk_consul_ask(c, l, &a, until_ms);

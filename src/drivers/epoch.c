@@ -9,13 +9,14 @@
 
 #include "core/wire.h"
 #include "host/clock.h"
+#include "host/fd.h"
 
 static void read_clock_id(char out[PK_CLOCK_ID_MAX])
 {
     char boot[64] = "?";
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        ssize_t n = read(fd, boot, sizeof boot - 1);
+        ssize_t n = pk_fd_read_at(fd, boot, sizeof boot - 1, 0);
         boot[n > 0 ? n : 0] = '\0';
         boot[strcspn(boot, "\n")] = '\0';
         close(fd);

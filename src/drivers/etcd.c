@@ -10,6 +10,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 #define FORM "etcd://[USER:PASSWORD@]HOST[:PORT],HOST...[/PREFIX]"
 
@@ -603,8 +604,7 @@ static const struct pk_bridged ops = {
 
 static enum picket_status read_url(const char *rest, struct pk_etcd *e)
 {
-    char *url = NULL;
-    PK_ASSERT(asprintf(&url, "etcd:%s", rest) > 0);
+    char *url = pk_memory_print("etcd:%s", rest);
     enum picket_status s = pk_url_read(url, "", FORM, &e->site.url);
     free(url);
     if (s == PICKET_OK) {

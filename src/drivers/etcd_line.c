@@ -11,6 +11,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "host/fd.h"
+#include "host/memory.h"
 
 enum {
     FRAME = 5,                      /* bytes before each message */
@@ -186,7 +187,7 @@ enum picket_status pk_etcd_line_init(struct pk_etcd_line *l)
 void pk_etcd_line_disconnect(struct pk_etcd_line *l)
 {
     CURL *another = curl_easy_init();
-    PK_ASSERT(another != NULL); /* it is memory alone */
+    pk_memory_need(another);
     curl_easy_cleanup(l->easy); /* its connections are its own */
     l->easy = another;
     set_up(l);
@@ -245,7 +246,7 @@ bool pk_etcd_line_take(struct pk_etcd_line *l, struct pk_bytes *out)
 void pk_etcd_line_header(struct pk_etcd_line *l, const char *text)
 {
     struct curl_slist *more = curl_slist_append(l->headers, text);
-    PK_ASSERT(more != NULL);
+    pk_memory_need(more);
     l->headers = more;
 }
 

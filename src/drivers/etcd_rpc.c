@@ -9,6 +9,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum {
     ATTEMPT_MIN_MS = 100,
@@ -218,8 +219,7 @@ static enum picket_status authenticate(struct pk_etcd_caller *c, uint32_t place,
         s = PICKET_OK;
     } else if (s == PICKET_OK && pk_etcd_line_take(&c->line, &reply) &&
                pk_etcd_read_token(reply, &token) && token.len > 0) {
-        c->token = strndup(token.data, token.len);
-        PK_ASSERT(c->token != NULL);
+        c->token = pk_memory_copy_n(token.data, token.len);
     } else if (s == PICKET_OK) {
         s = pk_etcd_fail_garbled(c);
     }

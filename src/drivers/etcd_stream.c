@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "client/error.h"
 #include "host/clock.h"
@@ -177,8 +178,7 @@ bool pk_etcd_stream_next(struct pk_etcd_stream *s, struct pk_bytes *out)
 
 void pk_etcd_stream_nudge(struct pk_etcd_stream *s)
 {
-    uint64_t one = 1;
-    (void)!write(s->nudge_fd, &one, sizeof one);
+    pk_fd_poke(s->nudge_fd);
 }
 
 bool pk_etcd_stream_alive(struct pk_etcd_stream *s)

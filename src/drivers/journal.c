@@ -16,6 +16,7 @@
 #include "host/clock.h"
 #include "host/fd.h"
 #include "host/filelock.h"
+#include "host/memory.h"
 
 static const unsigned char magic[] = {'P', 'K', 'J', 'L'};
 enum {
@@ -48,8 +49,7 @@ static bool make_dir(const char *path, mode_t mode)
  */
 static bool make_path(const char *path)
 {
-    char *copy = strdup(path);
-    PK_ASSERT(copy != NULL);
+    char *copy = pk_memory_copy(path);
     size_t len = strlen(copy);
     while (len > 1 && copy[len - 1] == '/') {
         copy[--len] = '\0'; /* else the last one would count as a parent */
@@ -73,6 +73,7 @@ static bool foreign(int dir_fd)
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (d == NULL) {
+        pk_fd_close(&fd);
         return false;
     }
     bool strange = false;
@@ -111,8 +112,7 @@ static enum picket_status open_lock(struct pk_journal *j)
 enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
 {
     *j = (struct pk_journal){.dir_fd = -1, .lock_fd = -1, .fd = -1};
-    j->path = strdup(path);
-    PK_ASSERT(j->path != NULL);
+    j->path = pk_memory_copy(path);
     if (!make_path(path)) {
         return cannot(j, "make");
     }
@@ -262,7 +262,7 @@ static void note_synced(const struct pk_journal *j)
 static bool noted_synced(const struct pk_journal *j, uint64_t size)
 {
     unsigned char note[16];
-    return pread(j->lock_fd, note, sizeof note, 0) == (ssize_t)sizeof note &&
+    return pk_fd_read_at(j->lock_fd, note, sizeof note, 0) == (ssize_t)sizeof note &&
            pk_get_u64(note) == j->inode && pk_get_u64(note + 8) == size;
 }
 
@@ -272,17 +272,10 @@ static bool noted_synced(const struct pk_journal *j, uint64_t size)
 static enum picket_status load(struct pk_journal *j, size_t len, uint64_t offset)
 {
     reserve(j, len);
-    size_t have = 0;
-    while (have < len) {
-        ssize_t n = pread(j->fd, j->buffer + have, len - have, (off_t)(offset + have));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return pk_fail(PICKET_STORE, "can't read %s/journal: %s", j->path,
-                           n == 0 ? "it shrank" : strerror(errno));
-        }
-        have += (size_t)n;
+    ssize_t n = pk_fd_read_at(j->fd, j->buffer, len, (off_t)offset);
+    if (n != (ssize_t)len) {
+        return pk_fail(PICKET_STORE, "can't read %s/journal: %s", j->path,
+                       n < 0 ? strerror(errno) : "it shrank");
     }
     return PICKET_OK;
 }

@@ -490,9 +490,7 @@ static void local_wait(struct pk_store *s, uint64_t until_ms, bool waiting)
 
 static void local_wake(struct pk_store *s)
 {
-    uint64_t one = 1;
-    ssize_t n = write(s->wake_fd, &one, sizeof one);
-    (void)n; /* a full counter wakes just as well */
+    pk_fd_poke(s->wake_fd);
 }
 
 /* ---- watching ---- */

@@ -11,6 +11,7 @@
 #include "client/libpq.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 #define FORM "postgres://USER@HOST:PORT/DATABASE"
 
@@ -64,8 +65,7 @@ static char *without_option(const char *url)
 {
     size_t len;
     const char *option = find_option(url, &len);
-    char *copy = strdup(url);
-    PK_ASSERT(copy != NULL);
+    char *copy = pk_memory_copy(url);
     if (option != NULL) {
         char *at = copy + (option - url);
         const char *rest = at + len;
@@ -183,13 +183,12 @@ void pk_pg_close(void *own)
 static enum picket_status open_postgres(const char *rest, struct pk_store **out)
 {
     bool session = false;
-    char *url = NULL;
     char where[PK_PG_WHERE_MAX];
     if (!read_mode(rest, &session)) {
         return pk_fail(PICKET_BADARG, "lock= of a postgres:// URL is lease or advisory");
     }
     char *own_rest = without_option(rest);
-    PK_ASSERT(asprintf(&url, "postgres:%s", own_rest) >= 0);
+    char *url = pk_memory_print("postgres:%s", own_rest);
     free(own_rest);
     if (!pk_libpq_show(url, where, sizeof where)) {
         free(url);

@@ -13,6 +13,7 @@
 #include "core/door.h"
 #include "drivers/postgres.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum {
     BYTEA = 17, /* its OID, from pg_type */
@@ -79,7 +80,7 @@ struct pk_bytes pk_pg_bytes_at(const PGresult *rows, int row, int column,
     size_t len = 0;
     const char *text = PQgetvalue(rows, row, column);
     *copy = PQunescapeBytea((const unsigned char *)text, &len);
-    PK_ASSERT(*copy != NULL);
+    pk_memory_need(*copy);
     return pk_bytes(*copy, len);
 }
 
@@ -261,7 +262,7 @@ PGconn *pk_pg_dial(struct pk_pg *pg, uint64_t until_ms, enum picket_status *s)
                                 "client_encoding", NULL};
     const char *const values[] = {"picket", "3000", pg->url, "UTF8", NULL};
     PGconn *conn = PQconnectStartParams(keys, values, 1);
-    PK_ASSERT(conn != NULL);
+    pk_memory_need(conn);
     (void)PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
     (void)PQsetNoticeReceiver(conn, ignore_notice, NULL);
     bool connected =

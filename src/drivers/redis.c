@@ -22,6 +22,7 @@
 #include "drivers/redis_settings.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/memory.h"
 
 #define FORM "redis://:PASSWORD@HOST:PORT/NUMBER"
 
@@ -313,12 +314,11 @@ static enum picket_status break_hold(void *own, const struct pk_command *c,
 {
     struct redis *r = own;
     struct pk_redis_words w;
-    char *why = NULL;
     begin(r, "break", &w);
-    int n = asprintf(&why, "%.*s\n%.*s", (int)c->principal.len,
-                     c->principal.len > 0 ? c->principal.data : "", (int)c->reason.len,
-                     c->reason.len > 0 ? c->reason.data : "");
-    PK_ASSERT(n > 0);
+    char *why =
+        pk_memory_print("%.*s\n%.*s", (int)c->principal.len,
+                        c->principal.len > 0 ? c->principal.data : "", (int)c->reason.len,
+                        c->reason.len > 0 ? c->reason.data : "");
     pk_redis_add(&w, c->name);
     pk_redis_add_number(&w, c->token);
     pk_redis_add_text(&w, why);
@@ -427,8 +427,7 @@ static const struct pk_bridged operations = {.meet = meet,
 
 static enum picket_status read_url(struct redis *r, const char *rest)
 {
-    char *url = NULL;
-    PK_ASSERT(asprintf(&url, "redis:%s", rest) > 0);
+    char *url = pk_memory_print("redis:%s", rest);
     enum picket_status s = pk_url_read(url, "socket prefix", FORM, &r->url);
     free(url);
     if (s == PICKET_OK) {

@@ -22,6 +22,7 @@
 #include "drivers/redlock_nodes.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/memory.h"
 
 enum {
     AGAIN_MS = 200, /* until the next attempt; between half of it and one and a half */
@@ -68,9 +69,8 @@ static void remember(struct redlock *r, struct pk_stake *k)
     }
     struct hold *h = pk_door_resize(NULL, sizeof *h);
     *h = (struct hold){.next = r->holds, .request = k->request};
-    h->name = strdup(k->name);
-    h->card = strndup(k->card.data, k->card.len);
-    PK_ASSERT(h->name != NULL && h->card != NULL);
+    h->name = pk_memory_copy(k->name);
+    h->card = pk_memory_copy_n(k->card.data, k->card.len);
     h->pair = (struct pk_redlock_pair){h->name, pk_bytes(h->card, k->card.len),
                                        k->lock_delay_ms};
     r->holds = h;

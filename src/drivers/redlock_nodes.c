@@ -9,6 +9,7 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum {
     NODE_LEAST_MS = 50, /* that a node has for its answer: a part of the TTL, within */
@@ -42,9 +43,8 @@ static enum picket_status read_url(struct pk_nodes *n, struct pk_places *places)
 enum picket_status pk_nodes_open(struct pk_nodes *n, const char *rest)
 {
     struct pk_places places = {.count = 0};
-    char *url = NULL;
     *n = (struct pk_nodes){.count = 0};
-    PK_ASSERT(asprintf(&url, "redlock:%s", rest) > 0);
+    char *url = pk_memory_print("redlock:%s", rest);
     enum picket_status s = pk_url_read(url, "prefix", PK_REDLOCK_FORM, &n->url);
     free(url);
     if (s == PICKET_OK) {

@@ -9,6 +9,7 @@
 #include "drivers/bridge.h"
 #include "drivers/card.h"
 #include "drivers/redlock_nodes.h"
+#include "host/memory.h"
 
 enum { PAGE = 500 };
 
@@ -92,9 +93,7 @@ static void add_name(struct names *names, const char *name)
         }
     }
     names->list = pk_door_resize(names->list, (names->count + 1) * sizeof names->list[0]);
-    names->list[names->count] = strdup(name);
-    PK_ASSERT(names->list[names->count] != NULL);
-    names->count++;
+    names->list[names->count++] = pk_memory_copy(name);
 }
 
 static void free_names(struct names *names)

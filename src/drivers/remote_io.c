@@ -22,6 +22,7 @@
 #include "core/door.h"
 #include "drivers/remote.h"
 #include "host/clock.h"
+#include "host/fd.h"
 #include "proto/proto.h"
 
 enum {
@@ -40,11 +41,9 @@ enum {
 
 void pk_remote_tell(struct pk_store *s)
 {
-    uint64_t one = 1;
     if (!s->told) {
         s->told = true;
-        ssize_t n = write(s->news_fd, &one, sizeof one);
-        (void)n; /* a full counter is readable too */
+        pk_fd_poke(s->news_fd);
     }
 }
 
@@ -118,9 +117,7 @@ static void take_event(struct pk_store *s, const struct pk_effect *e)
 
 void pk_remote_nudge(struct pk_store *s)
 {
-    uint64_t one = 1;
-    ssize_t n = write(s->nudge_fd, &one, sizeof one);
-    (void)n; /* a full counter wakes just as well */
+    pk_fd_poke(s->nudge_fd);
 }
 
 /* Sees to it that the I/O thread is awake at that time. */

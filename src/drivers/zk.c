@@ -9,6 +9,7 @@
 #include "core/door.h"
 #include "drivers/zk_inside.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 #define ROOT "/picket"
 
@@ -189,13 +190,11 @@ static const struct pk_bridged operations = {
 /* ROOT of the URL as a path. BADARG: ZooKeeper would not have it. */
 static enum picket_status read_root(struct pk_zk *z)
 {
-    char *root = NULL;
     size_t len = strlen(z->url.path);
     while (len > 0 && z->url.path[len - 1] == '/') {
         len--;
     }
-    PK_ASSERT(asprintf(&root, "%s%.*s", len == 0 ? ROOT : "/", (int)len, z->url.path) >
-              0);
+    char *root = pk_memory_print("%s%.*s", len == 0 ? ROOT : "/", (int)len, z->url.path);
     z->root = root;
     bool wrong = false;
     for (const char *at = root; *at != '\0' && !wrong; at += strcspn(at, "/")) {
@@ -226,9 +225,8 @@ static void list_hosts(struct pk_zk *z)
 {
     for (uint32_t i = 0; i < z->places.count; i++) {
         const struct pk_place *p = &z->places.list[i];
-        char *longer = NULL;
-        PK_ASSERT(asprintf(&longer, "%s%s%s:%u", i > 0 ? z->hosts : "", i > 0 ? "," : "",
-                           p->host, p->port) > 0);
+        char *longer = pk_memory_print("%s%s%s:%u", i > 0 ? z->hosts : "",
+                                       i > 0 ? "," : "", p->host, p->port);
         free(z->hosts);
         z->hosts = longer;
     }
@@ -238,8 +236,7 @@ static enum picket_status zk_open(const char *rest, struct pk_store **out)
 {
     struct pk_zk *z = pk_door_resize(NULL, sizeof *z);
     memset(z, 0, sizeof *z);
-    char *url = NULL;
-    PK_ASSERT(asprintf(&url, "zk:%s", rest) > 0);
+    char *url = pk_memory_print("zk:%s", rest);
     enum picket_status s = pk_url_read(url, "names", PK_ZK_FORM, &z->url);
     free(url);
     if (s != PICKET_OK) {

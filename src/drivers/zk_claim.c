@@ -17,21 +17,18 @@
 #include "client/error.h"
 #include "core/door.h"
 #include "drivers/zk_inside.h"
+#include "host/memory.h"
 
 enum { FOLDER_TRIES = 5 }; /* an empty folder is removed by the server now and then */
 
 static char *copy_of(const char *text)
 {
-    char *copy = strdup(text);
-    PK_ASSERT(copy != NULL);
-    return copy;
+    return pk_memory_copy(text);
 }
 
 char *pk_zk_join(const char *folder, const char *node)
 {
-    char *path = NULL;
-    PK_ASSERT(asprintf(&path, "%s/%s", folder, node) >= 0);
-    return path;
+    return pk_memory_print("%s/%s", folder, node);
 }
 
 char *pk_zk_folder(const struct pk_zk *z, const char *name)

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/door.h"
 #include "drivers/zk_inside.h"
+#include "host/memory.h"
 
 enum { DIGITS = 10 };
 
@@ -106,11 +106,9 @@ int pk_zk_sort(struct String_vector *nodes, int *held)
 
 char *pk_zk_break_write(const struct pk_zk_break *b, size_t *len)
 {
-    char *text = NULL;
-    int n = asprintf(&text, "picket-break=1\ntoken=%" PRIu64 "\nby=%s\nwhy=%s\n",
-                     b->token, b->by, b->why);
-    PK_ASSERT(n >= 0);
-    *len = (size_t)n;
+    char *text = pk_memory_print("picket-break=1\ntoken=%" PRIu64 "\nby=%s\nwhy=%s\n",
+                                 b->token, b->by, b->why);
+    *len = strlen(text);
     return text;
 }
 

@@ -19,6 +19,7 @@
 #include "host/fd.h"
 #include "host/fields.h"
 #include "host/filelock.h"
+#include "host/memory.h"
 
 enum { SLOTS = 2, SLOT_BYTES = PK_FENCEFILE_BYTES / SLOTS };
 
@@ -40,8 +41,13 @@ enum picket_status pk_fenced_cannot(const struct pk_fenced *p, const char *deed)
 static char *follow(const char *path)
 {
     struct stat st;
-    char *real = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL)
-                                                              : strdup(path);
+    if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode)) {
+        return pk_memory_copy(path);
+    }
+    char *real = realpath(path, NULL);
+    if (real == NULL && errno == ENOMEM) {
+        pk_memory_out();
+    }
     return real;
 }
 
@@ -148,7 +154,7 @@ static enum picket_status read_state(const struct pk_fenced *p, int fd,
                                      struct pk_fencefile *out)
 {
     char slots[PK_FENCEFILE_BYTES] = {0};
-    if (pread(fd, slots, sizeof slots, 0) < 0) {
+    if (pk_fd_read_at(fd, slots, sizeof slots, 0) < 0) {
         return pk_fenced_cannot(p, "read the fence of");
     }
     return pk_fencefile_parse(slots, out)

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/error.h"
 #include "core/door.h"
@@ -24,6 +25,7 @@
 #include "fence/fencefile.h"
 #include "host/fd.h"
 #include "host/filelock.h"
+#include "host/memory.h"
 
 /* ---- the new file, before it is in place ---- */
 
@@ -237,7 +239,7 @@ static enum picket_status read_value(const struct pk_fenced *p, struct picket_ce
                        PK_VALUE_CEILING);
     }
     char *value = pk_door_resize(NULL, (size_t)st.st_size + 1);
-    ssize_t n = read(fd, value, (size_t)st.st_size);
+    ssize_t n = pk_fd_read_at(fd, value, (size_t)st.st_size, 0);
     pk_fd_close(&fd);
     if (n < 0) {
         pk_door_resize(value, 0);
@@ -345,8 +347,7 @@ static void close_files(void *ctx)
 static enum picket_status open_files(const char *url, struct pk_resource **out)
 {
     struct files *files = pk_door_resize(NULL, sizeof *files);
-    files->dir = strdup(strchr(url, ':') + 1);
-    PK_ASSERT(files->dir != NULL);
+    files->dir = pk_memory_copy(strchr(url, ':') + 1);
     struct picket_cas cas = {files, load, compare_and_swap, close_files};
     *out = pk_cas_new(&cas);
     return PICKET_OK;

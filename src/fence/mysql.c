@@ -14,6 +14,7 @@
 #include "core/door.h"
 #include "fence/sql.h"
 #include "fence/sqltext.h"
+#include "host/memory.h"
 
 #define FORM "mysql://USER:PASSWORD@HOST/DATABASE"
 #define OPTIONS "socket"
@@ -133,7 +134,7 @@ static enum pk_sql_end open_database(struct pk_resource *r)
     PK_ASSERT(s == PICKET_OK && pk_url_place(&u, FORM, &at) == PICKET_OK); /* as before */
     pthread_once(&begun, begin_library);
     MYSQL *db = mysql_init(NULL);
-    PK_ASSERT(db != NULL);
+    pk_memory_need(db);
     r->db = db;
     enum pk_sql_end end = dial(db, &u, &at) ? settle_in(r) : fail(r);
     if (end != PK_SQL_DONE) {
@@ -235,7 +236,7 @@ static enum pk_sql_end ask(struct pk_resource *r, const char *text,
         return ask_plainly(r, text, strlen(text));
     }
     MYSQL_STMT *statement = mysql_stmt_init(r->db);
-    PK_ASSERT(statement != NULL);
+    pk_memory_need(statement);
     bool fine =
         execute(statement, text, args) && (!row_wanted || read_row(statement, out));
     enum pk_sql_end end = fine ? PK_SQL_DONE : fail_statement(r, statement);

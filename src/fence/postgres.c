@@ -10,6 +10,7 @@
 #include "fence/sql.h"
 #include "fence/sqltext.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum { BYTEA = 17 }; /* its OID, from pg_type */
 
@@ -125,7 +126,7 @@ static enum pk_sql_end open_database(struct pk_resource *r)
     const char *const values[] = {"picket", r->url, "UTF8", "20000", NULL};
     char settings[128];
     PGconn *conn = PQconnectStartParams(keys, values, 1);
-    PK_ASSERT(conn != NULL);
+    pk_memory_need(conn);
     (void)PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
     if (PQstatus(conn) == CONNECTION_BAD ||
         !pk_libpq_connect(conn, pk_clock_ms() + PK_SQL_CONNECT_MS)) {
@@ -158,7 +159,7 @@ static void read_row(const PGresult *result, struct pk_sql_row *out)
     if (out->found && columns > 3 && PQgetisnull(result, 0, 3) == 0) {
         const unsigned char *text = (const unsigned char *)PQgetvalue(result, 0, 3);
         unsigned char *data = PQunescapeBytea(text, &out->len);
-        PK_ASSERT(data != NULL);
+        pk_memory_need(data);
         out->value = pk_door_resize(NULL, out->len + 1);
         memcpy(out->value, data, out->len);
         PQfreemem(data);

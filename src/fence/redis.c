@@ -12,6 +12,7 @@
 #include "core/limits.h"
 #include "fence/resource.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 #define FORM "redis://:PASSWORD@HOST:PORT/NUMBER"
 
@@ -280,8 +281,7 @@ static enum picket_status sql(const struct picket_fence_table *t, char **out)
     if (t != NULL && t->table != NULL) {
         return pk_fail(PICKET_UNSUPPORTED, "Redis has no tables to be guarded");
     }
-    *out = strdup(pk_fence_lua);
-    PK_ASSERT(*out != NULL);
+    *out = pk_memory_copy(pk_fence_lua);
     return PICKET_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #include "client/error.h"
 #include "core/door.h"
+#include "host/memory.h"
 
 enum { TRIES = 20 }; /* deadlocks in a row before we give up */
 
@@ -113,8 +114,7 @@ enum picket_status pk_sql_open(const struct pk_sql_base *base, const char *url,
                                const char *where, struct pk_resource **out)
 {
     struct pk_resource *r = pk_door_resize(NULL, sizeof *r);
-    *r = (struct pk_resource){.base = base, .url = strdup(url)};
-    PK_ASSERT(r->url != NULL);
+    *r = (struct pk_resource){.base = base, .url = pk_memory_copy(url)};
     (void)snprintf(r->where, sizeof r->where, "%s", where);
     for (char *c = r->where; *c != '\0'; c++) {
         if ((unsigned char)*c < ' ') {

@@ -10,6 +10,7 @@
 #include "core/door.h"
 #include "fence/sql.h"
 #include "fence/sqltext.h"
+#include "host/memory.h"
 
 static const struct pk_sqltext dialect = {
     .quote = '"',
@@ -67,7 +68,7 @@ static enum pk_sql_end open_database(struct pk_resource *r)
     const char *path = strchr(r->url, ':') + 1;
     sqlite3 *db = NULL;
     int code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL);
-    PK_ASSERT(db != NULL);
+    pk_memory_need(db);
     r->db = db;
     if (code == SQLITE_OK) {
         code = sqlite3_busy_timeout(db, PK_SQL_LOCK_MS);

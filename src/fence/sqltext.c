@@ -8,7 +8,7 @@
 #include "client/error.h"
 #include "core/bytes.h"
 #include "core/command.h"
-#include "core/door.h"
+#include "host/memory.h"
 
 enum { IDENTIFIER_MAX = 255 };
 
@@ -201,12 +201,14 @@ enum picket_status pk_sqltext_make(const struct pk_sqltext *d,
         return s;
     }
     FILE *text = open_memstream(out, &len);
-    PK_ASSERT(text != NULL);
+    pk_memory_need(text);
     fprintf(text, "%s%s", d->begin, d->base);
     if (guards) {
         fill(text, d, &n);
     }
     fputs(d->end, text);
-    PK_ASSERT(fclose(text) == 0);
+    if (fclose(text) != 0) {
+        pk_memory_out();
+    }
     return PICKET_OK;
 }

@@ -332,7 +332,7 @@ static void judge_unsure(struct pk_exchange *x)
 {
     bool stands = pk_stand_held(&x->gate->stand);
     if (stands && x->gate->options.shadow) {
-        x->fenced = false;
+        pk_exchange_leave(x);
         shadow(x, PK_SHADOW_STORE);
         proceed(x);
     } else if (stands) {
@@ -455,6 +455,15 @@ void pk_exchange_cut(struct pk_exchange *x, enum pk_outcome o, const char *why)
 {
     struct pk_client *c;
     switch (x->stage) {
+    case PK_STAGE_ASKING:
+    case PK_STAGE_COMPARING:
+        pk_exchange_refuse(x, o, why);
+        break;
+    case PK_STAGE_REPLAYING:
+        pk_exchange_count(x, o);
+        break_off(x);
+        pk_exchange_over(x);
+        break;
     case PK_STAGE_MARKING: /* nothing has been sent; on_marked sees to the rest */
         pk_exchange_leave(x);
         pk_exchange_count(x, o);
@@ -517,7 +526,6 @@ void pk_exchange_tick(struct pk_exchange *x, uint64_t now)
         on_silence(x);
     } else if (x->stage == PK_STAGE_ASKING && asks &&
                now - x->began_ms >= x->gate->options.drain_ms) {
-        pk_exchange_refuse(x, PK_OUTCOME_STORE,
-                           "the store of the fences does not answer; try again");
+        judge_unsure(x);
     }
 }

@@ -114,18 +114,28 @@ void pk_gate_turn(struct pk_gate *g)
     g->turning = false;
 }
 
+/* Calls `visit` for each exchange, which may end that one. The verdicts that follow are
+ * handed out at the end: a verdict can end any exchange, also the next in the list. */
+static void visit_exchanges(struct pk_gate *g, void (*visit)(struct pk_exchange *x))
+{
+    struct pk_list_link *next;
+    PK_ASSERT(!g->turning);
+    g->turning = true;
+    for (struct pk_list_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
+        next = pk_list_next(&g->exchanges, l);
+        visit(PK_OWNER(l, struct pk_exchange, link));
+    }
+    g->turning = false;
+    pk_gate_turn(g);
+}
+
 /* ---- standing ---- */
 
 /* What is not wholly sent can still be stopped: another gate may let higher ones in. */
-static void stop_sending(struct pk_gate *g)
+static void stop_sending(struct pk_exchange *x)
 {
-    struct pk_list_link *next;
-    for (struct pk_list_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
-        struct pk_exchange *x = PK_OWNER(l, struct pk_exchange, link);
-        next = pk_list_next(&g->exchanges, l);
-        if (x->fenced && !x->all_sent) {
-            pk_exchange_cut(x, PK_OUTCOME_STANDBY, "this gate stands no more; try again");
-        }
+    if (x->fenced && !x->all_sent) {
+        pk_exchange_cut(x, PK_OUTCOME_STANDBY, "this gate stands no more; try again");
     }
 }
 
@@ -134,8 +144,7 @@ static void on_standing(void *ctx, bool stands)
     struct pk_gate *g = ctx;
     if (g->admit != NULL && !stands) {
         pk_admit_forget(g->admit);
-        stop_sending(g);
-        pk_gate_turn(g);
+        visit_exchanges(g, stop_sending);
     }
 }
 
@@ -154,13 +163,9 @@ static void sweep_clients(struct pk_gate *g, uint64_t now)
     }
 }
 
-static void sweep_exchanges(struct pk_gate *g, uint64_t now)
+static void tick(struct pk_exchange *x)
 {
-    struct pk_list_link *next;
-    for (struct pk_list_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
-        next = pk_list_next(&g->exchanges, l);
-        pk_exchange_tick(PK_OWNER(l, struct pk_exchange, link), now);
-    }
+    pk_exchange_tick(x, pk_gate_now(x->gate));
 }
 
 static void drain(struct pk_gate *g, uint64_t now);
@@ -170,7 +175,7 @@ static void on_sweep(uv_timer_t *timer)
     struct pk_gate *g = timer->data;
     uint64_t now = pk_gate_now(g);
     sweep_clients(g, now);
-    sweep_exchanges(g, now);
+    visit_exchanges(g, tick);
     pk_upstream_late(g, now);
     pk_admit_tick(g->admit, now);
     pk_gate_turn(g);
@@ -206,15 +211,16 @@ static void stop_listening(struct pk_gate *g)
     }
 }
 
+static void abandon(struct pk_exchange *x)
+{
+    pk_exchange_cut(x, PK_OUTCOME_STANDBY, "this gate is being stopped; try again");
+}
+
 /* What is left after the time allowed: nobody waits for it any more. */
 static void abandon_rest(struct pk_gate *g)
 {
     struct pk_list_link *next;
-    for (struct pk_list_link *l = pk_list_first(&g->exchanges); l != NULL; l = next) {
-        next = pk_list_next(&g->exchanges, l);
-        pk_exchange_cut(PK_OWNER(l, struct pk_exchange, link), PK_OUTCOME_STANDBY,
-                        "this gate is being stopped; try again");
-    }
+    visit_exchanges(g, abandon);
     for (struct pk_list_link *l = pk_list_first(&g->clients); l != NULL; l = next) {
         struct pk_client *c = PK_OWNER(l, struct pk_client, link);
         next = pk_list_next(&g->clients, l);

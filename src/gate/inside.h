@@ -258,7 +258,7 @@ bool pk_exchange_client_ended(struct pk_exchange *x, int error);
 void pk_exchange_client_gone(struct pk_exchange *x);
 /* Looks whether the store or the service has kept it waiting for too long. */
 void pk_exchange_tick(struct pk_exchange *x, uint64_t now);
-/* Breaks off what is in flight. */
+/* Breaks off what is in flight, and refuses what is not yet. */
 void pk_exchange_cut(struct pk_exchange *x, enum pk_outcome o, const char *why);
 
 /* For relay.c and keyed.c. After those that end it, only its stage may be looked at. */

@@ -27,13 +27,20 @@ static void unwatch(struct pk_stand *s)
     }
 }
 
-static void watch(struct pk_stand *s, int fd, uv_poll_cb cb)
+/* False, and the lock is taken anew later: there is no descriptor left to watch. */
+static bool watch(struct pk_stand *s, int fd, uv_poll_cb cb)
 {
-    PK_ASSERT(fd >= 0);
+    if (fd < 0) {
+        pk_log(PK_LOG_WARN, "waiting", "lock", s->name, "status",
+               picket_status_name(PICKET_LIMIT), NULL);
+        s->retry_ms = pk_clock_ms() + RETRY_MS;
+        return false;
+    }
     s->poll = pk_door_resize(NULL, sizeof *s->poll);
     PK_ASSERT(uv_poll_init(s->loop, s->poll, fd) == 0);
     s->poll->data = s;
     PK_ASSERT(uv_poll_start(s->poll, UV_READABLE, cb) == 0);
+    return true;
 }
 
 /* ---- gains and losses ---- */
@@ -57,8 +64,10 @@ static void on_loss(uv_poll_t *poll, int status, int events)
 
 static void gain(struct pk_stand *s)
 {
+    if (!watch(s, picket_loss_fd(s->lock), on_loss)) {
+        return; /* without it a loss would go unnoticed */
+    }
     s->held = true;
-    watch(s, picket_loss_fd(s->lock), on_loss);
     pk_log(PK_LOG_INFO, "standing", "lock", s->name, "token",
            pk_log_u64(picket_token(s->lock)), NULL);
     s->changed(s->ctx, true);
@@ -83,7 +92,7 @@ static void follow(struct pk_stand *s)
     if (picket_state(s->lock) != PICKET_WAITING) {
         gain(s);
     } else {
-        watch(s, picket_ready_fd(s->lock), on_ready);
+        (void)watch(s, picket_ready_fd(s->lock), on_ready);
     }
 }
 
@@ -136,6 +145,7 @@ enum picket_status pk_stand_start(struct pk_stand *s, bool wait)
     enum picket_status status = picket_enqueue(s->store, &want, 1, &o, &s->lock);
     if (status == PICKET_OK) {
         follow(s);
+        status = s->poll != NULL ? PICKET_OK : PICKET_LIMIT;
     }
     return status;
 }

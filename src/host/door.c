@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The core's doors (core/door.h) for ordinary programs. */
 #include "core/door.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ void *pk_door_resize(void *old, size_t size)
     }
     void *p = realloc(old, size);
     if (p == NULL) {
-        pk_door_stop(__FILE__, __LINE__, "out of memory");
+        pk_memory_out();
     }
     return p;
 }

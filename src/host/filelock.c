@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -57,25 +58,40 @@ static long owner_in(const char *line)
     return file_lock ? strtol(nth_word(line, 4), NULL, 10) : 0;
 }
 
-static bool is_of(const char *line, ino_t inode)
+/* Whether a line is about the file. An inode's number is unique on its device only. */
+static bool is_of(const char *line, const struct stat *st, bool any_device)
 {
-    const char *minor = strchr(nth_word(line, 5), ':');
-    const char *number = minor == NULL ? NULL : strchr(minor + 1, ':');
-    return number != NULL && strtoull(number + 1, NULL, 10) == inode;
+    char *end;
+    unsigned long major_number = strtoul(nth_word(line, 5), &end, 16);
+    unsigned long minor_number = strtoul(end + (*end == ':'), &end, 16);
+    bool same_device =
+        major_number == major(st->st_dev) && minor_number == minor(st->st_dev);
+    return *end == ':' && strtoull(end + 1, NULL, 10) == st->st_ino &&
+           (same_device || any_device);
+}
+
+static long find_owner(const struct stat *st, bool any_device)
+{
+    char line[256];
+    long owner = 0;
+    FILE *f = fopen("/proc/locks", "re");
+    while (f != NULL && owner <= 0 && fgets(line, sizeof line, f) != NULL) {
+        owner = is_of(line, st, any_device) ? owner_in(line) : 0;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return owner;
 }
 
 const char *pk_filelock_owner(int fd, char *out, size_t size)
 {
     struct stat st;
-    char line[256];
-    long owner = 0;
-    FILE *f = fopen("/proc/locks", "re");
-    bool known = f != NULL && fstat(fd, &st) == 0;
-    while (known && owner <= 0 && fgets(line, sizeof line, f) != NULL) {
-        owner = is_of(line, st.st_ino) ? owner_in(line) : 0;
-    }
-    if (f != NULL) {
-        fclose(f);
+    bool known = fstat(fd, &st) == 0;
+    long owner = known ? find_owner(&st, false) : 0;
+    if (known && owner <= 0) {
+        /* btrfs and overlayfs have another device there than fstat() tells. */
+        owner = find_owner(&st, true);
     }
     if (owner > 0) {
         snprintf(out, size, "process %ld", owner);

@@ -106,7 +106,7 @@ static ssize_t read_file(const char *dir, const char *name, unsigned char *out,
 {
     int dir_fd = open_dir(dir);
     int fd = dir_fd < 0 ? -1 : openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, size);
+    ssize_t n = fd < 0 ? -1 : pk_fd_read_at(fd, out, size, 0);
     int error = errno;
     pk_fd_close(&fd);
     pk_fd_close(&dir_fd);

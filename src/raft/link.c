@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "host/memory.h"
 
 struct pk_link *pk_link_new(uv_loop_t *loop)
 {
     struct pk_link *l = raft_malloc(sizeof *l);
     if (l == NULL) {
-        pk_door_stop(__FILE__, __LINE__, "out of memory");
+        pk_memory_out();
     }
     memset(l, 0, sizeof *l);
     PK_ASSERT(uv_tcp_init(loop, &l->tcp) == 0);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "host/memory.h"
 #include "raft/inside.h"
 
 enum {
@@ -205,9 +206,7 @@ unsigned char *pk_replica_room(struct pk_replica *r, size_t body)
         size_t wanted = size > least ? size : least;
         wanted = wanted > ROOM_LEAST ? wanted : ROOM_LEAST;
         unsigned char *room = raft_realloc(r->room, wanted);
-        if (room == NULL) {
-            pk_door_stop(__FILE__, __LINE__, "out of memory");
-        }
+        pk_memory_need(room);
         r->room = room;
         r->room_size = wanted;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "raft/uvio.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <raft.h>
@@ -63,8 +64,43 @@ static void note_begin(struct pk_uvio *u)
     }
 }
 
+/* True if DIR/raft has the first term in it, without a vote, and nothing else. */
+static bool has_first_term_only(const struct pk_uvio *u)
+{
+    /* The library's format: format, version of the file, term, vote; 8 bytes each. */
+    static const unsigned char first[32] = {[0] = 1, [8] = 1, [16] = 1};
+    unsigned char found[sizeof first + 1];
+    int fd = openat(u->dir_fd, "raft/metadata1", O_RDONLY | O_CLOEXEC);
+    bool same = fd >= 0 && read(fd, found, sizeof found) == (ssize_t)sizeof first &&
+                memcmp(found, first, sizeof first) == 0;
+    pk_fd_close(&fd);
+    fd = same ? openat(u->dir_fd, "raft", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (d == NULL) {
+        pk_fd_close(&fd);
+        return false;
+    }
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        same = same && (e->d_name[0] == '.' || strcmp(e->d_name, "metadata1") == 0);
+    }
+    closedir(d);
+    return same;
+}
+
+/* A bootstrap stores the first term, then the first configuration. One that ended
+ * between the two is undone, because the library would take the node for one that has a
+ * log, and a node without a configuration never serves. Nothing is lost with that term:
+ * the node has neither voted nor stored an entry. */
+static void undo_half_bootstrap(const struct pk_uvio *u)
+{
+    if (!exists(u, "began") && has_first_term_only(u)) {
+        (void)unlinkat(u->dir_fd, "raft/metadata1", 0);
+    }
+}
+
 static bool is_log_gone(struct pk_uvio *u)
 {
+    undo_half_bootstrap(u);
     bool has_term = exists(u, "raft/metadata1") || exists(u, "raft/metadata2");
     u->began = exists(u, "began");
     if (has_term) {

@@ -117,12 +117,17 @@ static bool ask_to_join(const struct pk_server_options *o, struct pk_birth *b, b
     const char *const add[] = {"CLUSTER", "ADD", b->self.name, b->address};
     bool asked = pk_ask_open(&a, o->join, JOIN_MS) &&
                  pk_ask_words(&a, status, 2, JOIN_MS, &answer, &sent);
-    if (asked && fresh) {
-        b->self.cluster = cluster_of(answer);
+    uint64_t cluster = asked ? cluster_of(answer) : 0;
+    if (fresh) {
+        b->self.cluster = cluster;
     }
-    asked = asked && pk_ask_words(&a, add, 4, JOIN_MS, &answer, &sent);
-    bool joined = asked && b->self.cluster != 0 && answer.data[0] == '+';
-    if (asked) {
+    bool stranger = asked && cluster != b->self.cluster;
+    asked = asked && !stranger && pk_ask_words(&a, add, 4, JOIN_MS, &answer, &sent);
+    bool joined = asked && cluster != 0 && answer.data[0] == '+';
+    if (stranger) {
+        /* It would list a node that can never connect to it. */
+        (void)snprintf(why, size, "this node belongs to another cluster");
+    } else if (asked) {
         (void)snprintf(why, size, "%.*s", (int)answer.len, answer.data);
         why[strcspn(why, "\r\n")] = '\0';
     } else {

@@ -221,6 +221,9 @@ static size_t take(struct pk_conn *c, const char *data, size_t len)
             break;
         }
         used += one;
+        if (c->stall != PK_STALL_NONE) {
+            break; /* a wait ends with its own answer, not with those before it */
+        }
         if (pk_conn_unsent(c) > PK_CONN_UNSENT_SOFT) {
             pk_conn_stall(c, PK_STALL_OUTPUT);
         } else if (c->pending >= PK_CONN_PENDING_MAX) {
@@ -257,6 +260,20 @@ static void keep(struct pk_conn *c, const char *data, size_t used, size_t len)
     }
 }
 
+/* P10: unfinished requests of all connections together are bounded. Closes the connection
+ * if they are past the bound and its request is one of the large ones. */
+static bool closed_as_too_large(struct pk_conn *c)
+{
+    if (c->server->input_total <= PK_CONN_INPUT_TOTAL || c->in_len <= PK_SERVER_SCRATCH) {
+        return false;
+    }
+    pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
+    c->in_len = 0;
+    resize_input(c, 0); /* now: hundreds may be closed before the loop frees the first */
+    pk_conn_close(c);
+    return true;
+}
+
 /* Goes on with bytes that have arrived: at `data`, or those kept. */
 static void consume(struct pk_conn *c, const char *data, size_t len)
 {
@@ -265,9 +282,7 @@ static void consume(struct pk_conn *c, const char *data, size_t len)
         return;
     }
     keep(c, data, used, len);
-    if (c->server->input_total > PK_CONN_INPUT_TOTAL && c->in_len > PK_SERVER_SCRATCH) {
-        pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
-        pk_conn_close(c); /* too many large requests at once, and this is one of them */
+    if (closed_as_too_large(c)) {
         return;
     }
     if (c->relay != NULL) {
@@ -309,6 +324,7 @@ void pk_conns_run(struct pk_server *s)
             continue;
         }
         c->stall = PK_STALL_NONE;
+        c->in_since_ms = pk_server_now(s); /* we did not read on, so it could not send */
         consume(c, c->in, c->in_len);
     }
 }
@@ -345,7 +361,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         consume(c, buf->base, (size_t)n);
     } else {
         c->in_len += (size_t)n;
-        if (c->in_len + INPUT_STEP >= c->in_want) { /* else it is far from whole */
+        bool far = c->in_len + INPUT_STEP < c->in_want; /* from being whole */
+        if (!closed_as_too_large(c) && !far) {
             consume(c, c->in, c->in_len);
         }
     }

@@ -119,9 +119,9 @@ static void answered(struct pk_conn *c)
 {
     PK_ASSERT(c->pending > 0);
     c->pending--;
-    bool over = c->stall == PK_STALL_ANSWERS && c->pending == 0;
-    bool waited = c->stall == PK_STALL_WAIT && c->wait_lease == 0;
-    if (over || waited) {
+    /* The request that a connection waits for is the last one that was taken in. */
+    bool over = c->stall == PK_STALL_ANSWERS || c->stall == PK_STALL_WAIT;
+    if (over && c->pending == 0 && c->wait_lease == 0) {
         pk_conn_wake(c);
     }
 }
@@ -299,6 +299,9 @@ static void do_hello(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
             }
         }
         o->resp3 = pk_resp_is(args[1], "3");
+        if (!o->resp3) {
+            pk_hub_unwatch(&c->server->hub, c); /* it would take events for answers */
+        }
     }
     hello_map(c);
 }
@@ -470,18 +473,19 @@ static bool dispatch_rest(struct pk_conn *c, const struct pk_bytes *args, uint32
     if (n == 2 && pk_resp_is(args[0], "LOCK") && pk_resp_is(args[1], "UNWATCH")) {
         unwatch(c);
     } else {
+        pk_metrics_count(c->server->metrics, PK_COUNT_BAD_REQUESTS, 1);
         pk_proto_write_unknown(pk_conn_out(c), args, n);
     }
     return true;
 }
 
-bool pk_dispatch(struct pk_conn *c, uint32_t n)
+/* False: not taken in; the same request comes again later. */
+static bool dispatch_one(struct pk_conn *c, uint32_t n)
 {
     struct pk_server *s = c->server;
     const struct pk_bytes *args = s->args;
     struct pk_command cmd;
     const char *why;
-    pk_metrics_count(s->metrics, PK_COUNT_REQUESTS, 1);
     enum pk_proto_got got = pk_proto_read_command(args, n, &s->ids, &cmd, &why);
     if (got == PK_PROTO_COMMAND) {
         return submit(c, &cmd, FORM_NATIVE);
@@ -519,4 +523,12 @@ bool pk_dispatch(struct pk_conn *c, uint32_t n)
         break;
     }
     return dispatch_rest(c, args, n);
+}
+
+bool pk_dispatch(struct pk_conn *c, uint32_t n)
+{
+    struct pk_server *s = c->server;
+    bool taken = dispatch_one(c, n);
+    pk_metrics_count(s->metrics, PK_COUNT_REQUESTS, taken ? 1 : 0);
+    return taken;
 }

@@ -236,6 +236,7 @@ static void tell_owner(struct pk_conn *c, const struct pk_effect *e)
     if (pk_conn_unsent(c) > PK_CONN_UNSENT_PUSH) {
         pk_log(PK_LOG_WARN, "slow-client", "name", c->name, "what",
                "closed: it does not read what it has to know", NULL);
+        pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
         pk_conn_close(c);
     } else {
         pk_proto_write_event(pk_conn_out(c), e);
@@ -249,6 +250,13 @@ static bool wants(const struct pk_conn *c, const struct pk_effect *e)
                0;
 }
 
+static void tell_of_gap(struct pk_conn *c)
+{
+    c->gap = false;
+    pk_metrics_count(c->server->metrics, PK_COUNT_GAPS, 1);
+    pk_proto_write_gap(pk_conn_out(c));
+}
+
 static void tell_watcher(struct pk_conn *c, const struct pk_effect *e)
 {
     size_t unsent = pk_conn_unsent(c);
@@ -258,8 +266,7 @@ static void tell_watcher(struct pk_conn *c, const struct pk_effect *e)
         return;
     }
     if (c->gap) {
-        c->gap = false;
-        pk_proto_write_gap(pk_conn_out(c));
+        tell_of_gap(c);
     }
     pk_proto_write_event(pk_conn_out(c), e);
 }
@@ -325,8 +332,7 @@ void pk_hub_step(struct pk_hub *h, const struct pk_effects *e, uint64_t clock_ms
 void pk_hub_gap(struct pk_hub *h)
 {
     for (struct pk_conn *c = h->watchers; c != NULL; c = c->next_watcher) {
-        pk_proto_write_gap(pk_conn_out(c));
-        c->gap = false;
+        tell_of_gap(c);
     }
     struct pk_node *n;
     while ((n = pk_tree_first(&h->owners)) != NULL) {

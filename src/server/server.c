@@ -162,7 +162,6 @@ static void on_events(void *ctx, const struct pk_effects *e)
 static void on_gap(void *ctx)
 {
     struct pk_server *s = ctx;
-    pk_metrics_count(s->metrics, PK_COUNT_GAPS, 1);
     pk_trace_log_gap(s->trace, cluster_ms(s));
     pk_hub_gap(&s->hub);
     pk_dash_gap(s->dash);
@@ -400,14 +399,18 @@ static int open_doors(struct pk_server *s)
     return 0;
 }
 
-static void start_handles(struct pk_server *s)
+/* NULL, or why not: signals need descriptors. */
+static const char *start_handles(struct pk_server *s)
 {
     PK_ASSERT(uv_prepare_init(&s->loop, &s->prepare) == 0 &&
               uv_check_init(&s->loop, &s->check) == 0 &&
               uv_timer_init(&s->loop, &s->deadline) == 0 &&
-              uv_timer_init(&s->loop, &s->sweep) == 0 &&
-              uv_signal_init(&s->loop, &s->term) == 0 &&
-              uv_signal_init(&s->loop, &s->intr) == 0);
+              uv_timer_init(&s->loop, &s->sweep) == 0);
+    int error = uv_signal_init(&s->loop, &s->term);
+    error = error == 0 ? uv_signal_init(&s->loop, &s->intr) : error;
+    if (error != 0) {
+        return uv_strerror(error);
+    }
     s->prepare.data = s->check.data = s->deadline.data = s->sweep.data = s->term.data =
         s->intr.data = s;
     (void)uv_prepare_start(&s->prepare, on_prepare);
@@ -415,6 +418,7 @@ static void start_handles(struct pk_server *s)
     (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
     (void)uv_signal_start(&s->term, on_signal, SIGTERM);
     (void)uv_signal_start(&s->intr, on_signal, SIGINT);
+    return NULL;
 }
 
 static int start_replica(struct pk_server *s)
@@ -468,8 +472,8 @@ static int start_replica(struct pk_server *s)
          * that they count on, and beginning anew would be a lie. */
         wrong = pk_replica_bootstrap(s->replica, s->birth.members, s->birth.n_members);
     }
+    wrong = wrong == NULL ? start_handles(s) : wrong;
     if (wrong == NULL) {
-        start_handles(s);
         s->replay_until = UINT64_MAX; /* until we know how much there is */
         wrong = pk_replica_start(s->replica);
         s->replay_until = pk_replica_standing(s->replica).last_index;
@@ -533,8 +537,8 @@ int pk_server_run(const struct pk_server_options *o)
     }
     (void)signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit(s);
-    PK_ASSERT(uv_loop_init(&s->loop) == 0);
-    int code = start(s);
+    int error = uv_loop_init(&s->loop);
+    int code = error == 0 ? start(s) : fail("can't start", uv_strerror(error));
     if (code != 0) {
         return code; /* the process ends; so does all that it has open */
     }

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "core/door.h"
+#include "host/fd.h"
+#include "host/memory.h"
 #include "server/log.h"
 #include "sim/tracefile.h"
 
@@ -37,8 +39,9 @@ static bool is_trace(int fd, uint64_t size)
 {
     static const char begin[] = "picket-trace ";
     char first[sizeof begin - 1];
-    return size == 0 || (pread(fd, first, sizeof first, 0) == (ssize_t)sizeof first &&
-                         memcmp(first, begin, sizeof first) == 0);
+    return size == 0 ||
+           (pk_fd_read_at(fd, first, sizeof first, 0) == (ssize_t)sizeof first &&
+            memcmp(first, begin, sizeof first) == 0);
 }
 
 /* A line that a crash or a full disk has cut off goes. False: it can't be done. */
@@ -49,7 +52,7 @@ static bool drop_unfinished(int fd, uint64_t *size)
     if (n == 0) {
         return true;
     }
-    if (pread(fd, tail, n, (off_t)(*size - n)) != (ssize_t)n) {
+    if (pk_fd_read_at(fd, tail, n, (off_t)(*size - n)) != (ssize_t)n) {
         return false;
     }
     uint64_t whole = n;
@@ -137,7 +140,7 @@ const char *pk_trace_log_open(const struct pk_trace_log_options *o,
 {
     struct pk_trace_log *t = pk_door_resize(NULL, sizeof *t);
     *t = (struct pk_trace_log){.o = *o, .fd = -1};
-    PK_ASSERT(asprintf(&t->old_path, "%s.old", o->path) > 0);
+    t->old_path = pk_memory_print("%s.old", o->path);
     const char *wrong = open_file(t);
     if (wrong != NULL) {
         pk_trace_log_free(t);

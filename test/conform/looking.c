@@ -309,8 +309,14 @@ TEST(fence__never_goes_back)
     CHECK_STR(value, "one");
     free(value);
     CHECK_OK(picket_fence_claim(q, r, 6, &fence)); /* again is fine */
+    /* A read with a token raises the fence for everybody. */
+    CHECK_OK(picket_fence_get(q, r, 7, &value, &len, &fence));
+    CHECK_U64(fence, 7);
+    free(value);
+    CHECK_IS(picket_fence_set(p, r, 6, "zombie", 6, &fence), PICKET_STALE);
+    CHECK_U64(fence, 7);
     CHECK_OK(picket_fence_get(p, r, 0, &value, &len, &fence));
-    CHECK_U64(fence, 6);
+    CHECK_U64(fence, 7);
     free(value);
     picket_close(p);
     picket_close(q);

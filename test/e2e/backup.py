@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
+import threading
 
-from cluster import Cluster, ServerError
+from cluster import Cluster, ServerError, free_ports
 from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 3600000
@@ -61,6 +63,7 @@ def restore__ends_all_leases_and_raises_all_tokens(t):
                 holder.ask("FENCE", "SET", f"fence/{i}", first, chr(ord("a") + i) * BIG)
             said = ok(cli("backup", t.path("b"))).stderr
             contains(said, " bytes in ")
+            contains(leader.words(), "event=backup")
             check(os.path.getsize(t.path("b")) > 2 * 512 * 1024, "fits into one piece")
 
             # Life goes on, and all of it will be undone, but for the tokens.
@@ -76,7 +79,10 @@ def restore__ends_all_leases_and_raises_all_tokens(t):
             equal(event[:2], ["event", "lease-ended"])
             equal((event[2]["lease"], event[2]["end"]), (lease, "restored"))
             check(ended(later), "the holder of a later lease was not told")
-            wait_until(lambda: watcher.push()[1] == "gap", what="the watcher's gap")
+            kinds = []
+            while "gap" not in kinds:
+                kinds.append(watcher.push()[1])
+            check("leapt" in kinds, f"the watcher was told {kinds}")
             equal(job.wait(20), 123)
             with cluster.leader().connect() as c:
                 # A new lease is nobody's old one, which would be renewed by two.
@@ -174,6 +180,49 @@ def files__are_treated_with_care(t):
             equal((words, done.returncode, done.stderr.count("\n")), (words, 125, 1))
             contains(done.stderr, part)
         equal([f for f in os.listdir(t.dir) if f.endswith(".tmp")], [])
+        with open(t.path("large"), "wb") as f:
+            f.truncate((256 << 20) + 1)
+        done = cli("restore", t.path("large"), "--yes")
+        equal((done.returncode, done.stderr.count("\n")), (125, 1))
+        contains(done.stderr, "nothing was changed")
+
+
+class Forgetful:
+    """A node that answers OK, or, to the word that it is given, that it does not know."""
+
+    def __init__(self, word):
+        self.word = word
+        self.heard = []  # the second word of each request
+        self.port, = free_ports(1)
+        self.url = f"picket://127.0.0.1:{self.port}"
+        self.listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            s, _ = self.listener.accept()
+            threading.Thread(target=self._serve, args=(s,), daemon=True).start()
+
+    def _serve(self, s):
+        with s, s.makefile("rb") as f, contextlib.suppress(ConnectionError):
+            while (head := f.readline()) != b"":
+                words = [f.read(int(f.readline()[1:]) + 2) for _ in range(int(head[1:]))]
+                self.heard.append(words[1].rstrip().decode())
+                known = self.heard[-1] != self.word
+                s.sendall(b"+OK\r\n" if known else b"-UNKNOWN the leader is gone\r\n")
+
+
+@test
+def restore__that_may_have_been_done_is_told_so(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        ok(t.picket("cluster", "backup", t.path("b"), "--on", cluster.url))
+    for word, wanted in (("RESTORE", ["RESTORE"] * 3),  # each begins anew
+                         ("ADOPT", ["RESTORE", "ADOPT"])):
+        node = Forgetful(word)
+        done = t.picket("cluster", "restore", t.path("b"), "--yes", "--on", node.url)
+        equal((done.returncode, done.stderr.count("\n")), (125, 1))
+        contains(done.stderr, "it may or may not have been done")
+        equal(node.heard, wanted)
 
 
 # ---- the disk ----
@@ -233,6 +282,8 @@ def full_disk__refuses_and_recovers(t):
             equal(refusal(c, "LOCK", "RELEASE", lease, "db", token).code, "NOSPACE")
             equal(c.ask("PING"), "PONG")
             check(n1.alive(), "the node has ended")
+            check(n1.metric("picket_no_space_total") >= 22, "refusals are not counted")
+            check(n1.metric("picket_commands_refused_total") >= 1, "nothing was refused")
 
             disk.free()
             wait_until(lambda: write(5000) is None, what="recovery")

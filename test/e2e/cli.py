@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import time
 
 from holding import hold, let_go, line_with, ok, parsed, waiting
 from tap import check, contains, equal, main, test, wait_until
@@ -20,7 +21,8 @@ def assignments(text):
 
 @test
 def acquire__prints_what_a_shell_can_evaluate(t):
-    for name in ("plain/name", "it's got \"quotes\" $HOME `id` \\ *", "naïve ☃"):
+    for name in ("plain/name", "$HOME", "~", "it's got \"quotes\" $HOME `id` \\ *",
+                 "naïve ☃"):
         text = ok(t.picket("acquire", name))
         lock, token, lease = assignments(text)
         equal(lock, name)
@@ -35,6 +37,8 @@ def acquire__leaves_the_lock_to_extend_and_release(t):
     env = {"PICKET_LOCK": "db", "PICKET_TOKEN": str(got["token"]),
            "PICKET_LEASE": str(got["lease"])}
     equal(t.picket("acquire", "-n", "db").returncode, 124)
+    wrong = env | {"PICKET_TOKEN": str(got["token"] + 1)}
+    equal(t.picket("release", env=wrong).returncode, 123)
     left = parsed(t.picket("extend", "-o", "json", "--ttl", "1h", env=env))
     equal(left, {"lease": got["lease"], "left_ms": 3600000})
     gone = parsed(t.picket("release", "-o", "json", env=env))
@@ -43,6 +47,16 @@ def acquire__leaves_the_lock_to_extend_and_release(t):
     equal(ok(t.picket("show", "db")), "db: free\n")
     equal(t.picket("release", env=env).returncode, 123)
     equal(t.picket("extend", env=env).returncode, 123)
+
+
+@test
+def acquire__has_a_minute_and_closes_nothing(t):
+    got = parsed(t.picket("acquire", "-o", "json", "db"))
+    equal(got["ttl_ms"], 60000)
+    equal(parsed(t.picket("extend", "-o", "json", "--lease", got["lease"]))["left_ms"],
+          60000)
+    ok(t.picket("break", "-q", "db", "--reason", "test"))
+    equal(ok(t.picket("show", "db")), "db: free\n")
 
 
 @test
@@ -56,6 +70,23 @@ def acquire__of_a_set_is_all_or_nothing(t):
     equal(got["also"], ["c"])
     ok(t.picket("release", "c", "--token", got["token"], "--lease", got["lease"]))
     equal(ok(t.picket("ls", "-q")), "b\n")
+    for _ in range(2):  # all of a set is shared
+        ok(t.picket("acquire", "-n", "-s", "x", "--also", "y"))
+
+
+@test
+def acquire__hands_over_a_whole_lease(t):
+    """The TTL counts from the end of the wait, not from its beginning."""
+    holder = hold(t, "db")
+    waiter = t.start("acquire", "-v", "-o", "json", "--ttl", "1h", "db")
+    line_with(waiter.stderr, "waiting for")
+    time.sleep(1)  # of the lease that nobody has to renew yet
+    before = time.monotonic()
+    let_go(holder)
+    equal((waiter.communicate()[0][:1], waiter.returncode), ("{", 0))
+    left = parsed(t.picket("show", "-o", "json", "db"))["holds"][0]["lease_left_ms"]
+    took = (time.monotonic() - before) * 1000
+    check(left >= 3600_000 - took - 10, f"{left} ms left {took} ms after the release")
 
 
 @test
@@ -214,6 +245,16 @@ def watch__prints_one_object_per_line(t):
            ("fence-raised", "x/r")])
     equal((events[3]["why"], events[3]["reason"]), ("broken", "be gone"))
     equal(watch.returncode, 0)
+
+
+@test
+def watch__without_a_prefix_tells_of_leases_too(t):
+    watch = t.start("watch", "-v", "-o", "json", "--count", "4")
+    line_with(watch.stderr, "watching everything")
+    ok(t.picket("run", "db", "--", "true"))
+    events = [json.loads(line) for line in watch.communicate()[0].splitlines()]
+    equal([e["event"] for e in events],
+          ["lease-opened", "granted", "ended", "lease-ended"])
 
 
 @test

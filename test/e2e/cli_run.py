@@ -25,7 +25,7 @@ def run(t, *words, **options):
 
 @test
 def run__gives_the_child_its_lock(t):
-    t.picket("run", "db", "--", "true")
+    equal(run(t, "db", "--", "printenv", "PICKET_TTL_MS"), (0, "10000\n", ""))
     code, out, said = run(t, "--ttl", "3s", "db", "--", "env")
     env = dict(line.split("=", 1) for line in out.splitlines())
     equal((code, said), (0, ""))
@@ -127,7 +127,9 @@ def run__a_wait_slept_through_is_over(t):
     time.sleep(1)
     waiter.send_signal(signal.SIGCONT)
     equal(waiter.wait(), 124)
-    contains(waiter.stderr.read(), "not granted within 1s: db, held by")
+    said = waiter.stderr.read()
+    contains(said, "not granted within 1s: db, held by")
+    check("queueing again" not in said, "it waits for longer than it was told to")
     let_go(holder)
 
 
@@ -221,6 +223,20 @@ def run__passes_signals_on(t):
 
 
 @test
+def run__passes_on_every_signal_that_it_says(t):
+    names = ("HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "CONT")
+    traps = "; ".join(f"trap 'echo {name}' {name}" for name in names)
+    script = f"{traps}; trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done"
+    child = t.start("run", "db", "--", "bash", "-c", script)
+    equal(child.stdout.readline(), "ready\n")
+    for name in names:
+        child.send_signal(signal.Signals[f"SIG{name}"])
+        equal(child.stdout.readline(), f"{name}\n")
+    child.send_signal(signal.SIGTERM)
+    equal(child.wait(), 9)
+
+
+@test
 def run__waiting_ends_by_a_signal_and_leaves_nothing(t):
     holder = hold(t, "db")
     for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -273,6 +289,23 @@ def run__kills_what_does_not_obey(t):
 
 
 @test
+def run__closes_the_lock_for_as_long_as_ending_takes(t):
+    for words, delay_ms in (((), 6000), (("--kill-after", "1h"), 3601000),
+                            (("--lock-delay", "2h"), 7200000)):
+        name = f"l{delay_ms}"
+        watch = t.start("watch", "-v", "-o", "json", "--count", "3", name)
+        line_with(watch.stderr, "watching")
+        child = t.start("run", *words, name, "--", "sh", "-c", "echo ready; read x",
+                        stdin=subprocess.PIPE)
+        equal(child.stdout.readline(), "ready\n")
+        t.picket("break", name, "--reason", "test")
+        equal(child.wait(), 123)
+        events = [json.loads(line) for line in watch.communicate()[0].splitlines()]
+        equal([e["event"] for e in events], ["granted", "ended", "closed"])
+        equal(events[2]["closed_ms"], delay_ms)
+
+
+@test
 def run__tells_the_child_of_a_loss(t):
     script = "trap '' TERM; echo ready; cat <&$PICKET_LOSS_FD; " \
              f"echo lost > {t.path('told')}"
@@ -281,6 +314,28 @@ def run__tells_the_child_of_a_loss(t):
     t.picket("break", "db", "--reason", "now")
     equal(child.wait(), 123)
     equal(t.read("told"), "lost\n")
+
+
+def outlives_its_ttl(t, *flags):
+    """A machine that stands still for most of a second loses a lease of one second; so
+    there are several attempts."""
+    return any(run(t, *flags, "--ttl", "1s", "db", "--", "sh", "-c", "sleep 1.5; echo ok")
+               == (0, "ok\n", "") for _ in range(5))
+
+
+@test
+def run__outlives_its_ttl(t):
+    check(outlives_its_ttl(t, "--lock-delay", "0s"), "the job was ended")
+
+
+@test
+def lock_delay__covers_the_time_to_obey(t):
+    child = t.start("run", "--kill-after", "1h", "db", "--", "sh", "-c",
+                    "trap '' TERM; echo ready; while :; do sleep 0.01; done")
+    equal(child.stdout.readline(), "ready\n")
+    t.picket("break", "db", "--reason", "now")
+    left = view(t, "db")["closed_ms"]
+    check(left > 1800_000, f"closed for {left} ms, and the job has an hour")
 
 
 @test
@@ -292,7 +347,8 @@ def run__is_ended_by_max_hold(t):
 
 @test
 def run__killed_itself_leaves_neither_child_nor_lock(t):
-    child = t.start("run", "db", "--", "sh", "-c", "echo $$; exec sleep 1000")
+    child = t.start("run", "--ttl", "1h", "db", "--", "sh", "-c",
+                    "echo $$; exec sleep 1000")
     pid = int(child.stdout.readline())
     child.kill()
     wait_until(lambda: not alive(pid), what="the child's end")
@@ -312,6 +368,21 @@ def no_fork__becomes_the_command(t):
     code, _, said = run(t, "-F", "db", "--", "./no-such-command")
     equal(code, 127)
     contains(said, "picket: can't run ./no-such-command")
+
+
+@test
+def no_fork__outlives_its_ttl(t):
+    check(outlives_its_ttl(t, "-F", "--lock-delay", "0s"), "the job was ended")
+
+
+@test
+def no_fork__does_not_end_what_the_command_leaves_behind(t):
+    child = t.start("run", "-F", "db", "--", "sh", "-c",
+                    "setsid sleep 1000 >/dev/null 2>&1 & echo $!")
+    left = int(child.stdout.readline())
+    equal(child.wait(), 0)
+    wait_until(lambda: is_free(t, "db"), what="the lock's release")
+    check(alive(left), "it was ended")
 
 
 @test

@@ -3,15 +3,16 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 
-from holding import ok, parsed
-from tap import check, contains, equal, main, test
+from holding import hold, let_go, ok, parsed
+from tap import check, contains, equal, main, skip, test
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 VERBS = ("run", "once", "acquire", "extend", "release", "elect", "ls", "show", "watch",
          "break", "fence", "gate", "drill", "sim", "doctor", "serve", "dev", "cluster",
-         "version")
+         "bench", "version")
 TOKEN_MAX = 2**53 - 1
 
 # Words that are wrong, and a part of the one line that says so.
@@ -75,6 +76,7 @@ BAD = [
     (("show",), "LOCK is missing"),
     (("show", ""), "name is empty"),
     (("ls", "a", "b"), "one word too many"),
+    (("ls", "a", "b\x1b[2J\r\n"), '"b\\x1b[2J\\x0d\\x0a"'),
     (("ls", "-o", "xml"), "neither text nor json"),
     (("ls", "--on", ""), "not a URL"),
     (("ls", "--on", "carrier-pigeon:coop"), "carrier-pigeon"),
@@ -96,7 +98,18 @@ BAD = [
     (("elect", "n", "v", "-o", "json", "--", "true"), "-o json"),
     (("elect", "--once", "n", "v"), "--observe"),
     (("elect", "--observe", "n", "v"), "nothing else"),
+    (("run", "-o", "json", "db", "--", "true"), "no option -o"),
+    *((("elect", *words, "n", "v"), "no option " + words[0]) for words in (
+        ("-s",), ("-x",), ("-c", "true"), ("--slots", "2"), ("--also", "m"),
+        ("--value", "v"))),
+    *((("acquire", *words, "db"), "no option " + words[0]) for words in (
+        ("-c", "true"), ("-F",), ("--kill-after", "1s"), ("--grace", "1s"))),
     (("version", "x"), "one word too many"),
+    (("bench",), "LOAD is missing"),
+    (("bench", "sprint"), "there is no load"),
+    (("bench", "pairs"), "needs a server"),
+    (("bench", "--connections", "2", "handoff"), "connection of its own"),
+    (("bench", "--redis", "renew"), "Redis' idiom has no renew"),
 ]
 
 
@@ -130,6 +143,17 @@ def bad_environment__is_named(t):
         done = t.picket(*words, env={name: "seven"})
         equal(done.returncode, 125)
         contains(done.stderr, f'${name} "seven" is not a whole number')
+
+
+@test
+def options__win_over_the_environment(t):
+    env = {"PICKET_TOKEN": "9", "PICKET_LEASE": "77"}
+    ok(t.picket("fence", "claim", "r", "--token", "5", env=env))
+    equal(parsed(t.picket("fence", "show", "-o", "json", "r"))["fence"], 5)
+    got = parsed(t.picket("acquire", "-o", "json", "db"))
+    mine = ("--lease", got["lease"])
+    equal(parsed(t.picket("extend", "-o", "json", *mine, env=env))["lease"], got["lease"])
+    ok(t.picket("release", "db", "--token", got["token"], *mine, env=env))
 
 
 @test
@@ -173,6 +197,46 @@ def documents__name_every_verb_and_option(t):
                                  re.MULTILINE):
             check(re.search(rf"^\.(It|Op) Fl .*-{option}\b", page, re.MULTILINE),
                   f"--{option} is not in picket.1")
+
+
+@test
+def options__have_a_long_form_that_does_the_same(t):
+    holder = hold(t, "db")
+    busy = ("--nonblock", "--conflict-exit-code", "75", "--quiet")
+    done = t.picket("run", *busy, "db", "--", "true")
+    equal((done.returncode, done.stdout, done.stderr), (75, "", ""))
+    equal(t.picket("run", "--wait", "0.02", "db", "--", "true").returncode, 124)
+    let_go(holder)
+    done = t.picket("run", "--shared", "--exclusive", "db", "--command", "echo $$",
+                    "--no-fork", "--verbose")
+    equal(done.returncode, 0)
+    contains(done.stderr, "picket: ")
+    held = hold(t, "--shared", "db")
+    for mode, code in (("--exclusive", 124), ("--shared", 0)):
+        equal(t.picket("run", "--nonblock", mode, "db", "--", "true").returncode, code)
+    equal(parsed(t.picket("show", "--output", "json", "db"))["state"], "held")
+    let_go(held)
+    child = t.start("run", "--no-fork", "db", "--command", "echo $PPID $$")
+    equal(int(child.communicate()[0].split()[1]), child.pid)
+
+
+@test
+def state__is_where_the_environment_says(t):
+    env = {"PICKET_URL": "", "XDG_STATE_HOME": t.path("xdg")}
+    os.mkdir(t.path("xdg"))
+    ok(t.picket("run", "db", "--", "true", env=env))
+    check(os.path.exists(t.path("xdg/picket/journal")), "no state in XDG_STATE_HOME")
+    # As another user than root, whose home is the test's own folder.
+    if os.getuid() != 0:
+        skip("needs another user")
+    os.chmod(t.dir, 0o777)
+    program = shutil.copy(t.program, t.path("picket"))
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, "run",
+         "db", "--", "true"], env=t.env | {"PICKET_URL": ""}, cwd=t.dir, check=False,
+        capture_output=True, text=True)
+    equal((done.returncode, done.stderr), (0, ""))
+    check(os.path.exists(t.path(".local/state/picket/journal")), "no state below HOME")
 
 
 @test

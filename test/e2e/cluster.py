@@ -16,8 +16,10 @@ network of its own, see lan.py.
 """
 import contextlib
 import fcntl
+import http.client
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -267,10 +269,24 @@ class Node:
             return f.read().decode("utf-8", "replace")
         return ""
 
+    def metric(self, name):
+        """The value of a metric without labels, as a monitor sees it."""
+        c = http.client.HTTPConnection(self.host.address, self.http_port, timeout=READY_S)
+        with contextlib.closing(c):
+            c.request("GET", "/metrics")
+            text = c.getresponse().read().decode()
+        return float(re.search(rf"^{name} ([0-9.e+-]+)$", text, re.MULTILINE)[1])
+
     def memory(self):
         """Bytes of memory that the process has in use."""
         with open(f"/proc/{self.pid}/statm", encoding="ascii") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+    def peak_memory(self):
+        """The most that it ever had in use."""
+        with open(f"/proc/{self.pid}/status", encoding="ascii") as f:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", f.read())[1]) * 1024
 
 
 class Cluster:

@@ -112,6 +112,15 @@ def quiet__answers_by_its_exit_code(t):
 
 
 @test
+def doctor__takes_no_lock(t):
+    first = json.loads(t.picket("acquire", "-o", "json", "a").stdout)
+    t.picket("doctor", "-q")
+    second = json.loads(t.picket("acquire", "-o", "json", "b").stdout)
+    equal((second["token"], second["lease"]), (first["token"] + 1, first["lease"] + 1))
+    equal(t.picket("ls", "-q").stdout, "a\nb\n")
+
+
+@test
 def memory__forgets_tokens(t):
     if not in_memory("/dev/shm"):
         skip("/dev/shm is not in memory here")
@@ -206,6 +215,55 @@ def three_nodes__are_counted(t):
         r = report(t, c.url, "-w", "1", code=125)
         contains(codes(r, "note"), "no-leader")
         equal((r["reached"], r["measured"]), (False, None))
+
+
+# ---- the tables of docs/drivers.md ----
+
+def table(heading):
+    """Rows of the table whose heading begins so, by the store in the first cell."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                        "../../docs/drivers.md")
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    lines = text[text.index(heading):].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
+    return {name.strip(): cells for first, *cells in rows
+            for name in first.replace("`", "").split(",")}
+
+
+def declared_by(t, store):
+    """What the driver declares; nobody need be there."""
+    scheme, _, mode = store.partition(": ")
+    scheme = scheme.rstrip(":")
+    url = {"local": "local:" + t.path("x"),
+           "postgres": "postgres://127.0.0.1:1/x?lock=" + (mode or "lease")}
+    done = t.picket("doctor", "-o", "json", "-w", "0",
+                    url.get(scheme, scheme + "://127.0.0.1:1"))
+    return json.loads(done.stdout)["declared"]
+
+
+@test
+def documents__tables_say_what_the_drivers_declare(t):
+    first, second = table("| | class | token |"), table("| | shared | election value |")
+    equal(sorted(first), sorted(second))
+    stores = {name: name.replace(" advisory", ": advisory") for name in first}
+    drivers = json.loads(t.picket("version", "-o", "json").stdout)["drivers"]
+    built = {d["driver"].replace("zookeeper", "zk") for d in drivers}
+    equal(built - {s.partition(":")[0] for s in stores}, set())
+    for name, store in stores.items():
+        if store.partition(":")[0] not in built:
+            continue
+        d = declared_by(t, store.replace("::", ":"))
+        group, token, order, waits = first[name][:4]
+        if group != "the same":
+            check(d["promise"] in group, f"{name}: {group}, {d['promise']}")
+        equal((name, token == "none"), (name, d["tokens"] == 0))
+        equal((name, order.startswith("first come")), (name, d["fairness"] == "fifo"))
+        equal((name, waits[:4]), (name, d["waiting"][:4]))
+        flags = [d[k] for k in ("shared", "election", "watch", "extend", "by_id",
+                                "lock_delay", "reasons", "sets")]
+        equal((name, second[name]), (name, ["yes" if f else "no" for f in flags]))
+        equal(d["sets"], d["semaphore"] and d["fence"])
 
 
 # ---- what goes wrong ----
@@ -317,6 +375,24 @@ def password__is_never_shown(t):
             one_line(done.stderr)
         check("secret77" not in json.dumps(
             report(t, f"redis://:secret77@127.0.0.1:{port}", code=1)), "the password")
+
+
+@test
+def password__is_hidden_wherever_libpq_takes_one(t):
+    if not built_in(t, "postgres"):
+        skip("this program has no postgres driver")
+    where = "127.0.0.1:1/db"
+    for url, shown in (
+            (f"postgres://u:sec?ret77@{where}", f"postgres://u@{where}"),
+            (f"postgres://u:sec?ret77@{where}?connect_timeout=2",
+             f"postgres://u@{where}?connect_timeout=2"),
+            (f"postgres://{where}?user=u&password=sec%20ret77",
+             f"postgres://{where}?user=u&password="),
+            (f"postgres://{where}?password=sec%20ret77&user=u&sslpassword=sec%20ret77",
+             f"postgres://{where}?password=&user=u&sslpassword=")):
+        done = t.picket("doctor", "-w", "0", "-o", "json", url)
+        check("ret77" not in done.stdout + done.stderr, done.stdout + done.stderr)
+        equal(json.loads(done.stdout)["url"], shown)
 
 
 main(on_disk=True)

@@ -32,6 +32,16 @@ def drill__shows_the_late_write_refused(t):
 
 
 @test
+def drill__has_a_lease_of_two_seconds(t):
+    """And a pause of a second more, if nothing else is said."""
+    told = json.loads(t.picket("drill", "-o", "json").stdout)
+    equal((told["ttl_ms"], told["safe"]), (2000, True))
+    at = {e["what"].split(" ")[1]: e["at_ms"] for e in told["rounds"][0]["events"]
+          if e["what"].startswith(("is paused", "wakes up"))}
+    check(at["up"] - at["paused"] >= 3000, str(at))
+
+
+@test
 def drill__without_a_fence_shows_the_damage_and_fails(t):
     done = t.picket("drill", *FAST, "--no-fence")
     equal(done.returncode, 1)

@@ -326,6 +326,14 @@ def story__goes_as_it_is_told(t):
 
 
 @test
+def demo__of_make_run_shows_tokens_that_grow(t):
+    t.env["PICKET"] = t.program
+    told = shell(t, os.path.join(TREE, "tools", "run-demo.sh"))
+    for token in (1, 2):
+        contains(told, f"holding demo with token {token} ")
+
+
+@test
 def without_locks__prints_what_the_page_says(t):
     if not shutil.which("sqlite3"):
         skip("sqlite3 is not installed")

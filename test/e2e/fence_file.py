@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Files behind a fence: late writers, writers that die at any point, and wrong words."""
+import contextlib
+import fcntl
 import json
 import os
 import random
@@ -143,12 +145,13 @@ def file__writers_killed_at_random_leave_whole_files(t):
 
 @test
 def file__keeps_the_rights_and_follows_links(t):
-    t.write("real", "old", mode=0o640)
+    t.write("real", "old", mode=0o646)
     os.symlink("real", t.path("link"))
-    ok(t.picket("fence", "file", "link", "--token", "5", "--", "echo", "new"))
+    ok(t.picket("fence", "file", "link", "--token", "5", "--", "echo", "new",
+                umask=0o077))
     equal(t.read("real"), "new\n")
     check(os.path.islink(t.path("link")), "the link is gone")
-    equal(os.stat(t.path("real")).st_mode & 0o777, 0o640)
+    equal(os.stat(t.path("real")).st_mode & 0o777, 0o646)
     late = t.picket("fence", "file", "real", "--token", "4", "--", "echo", "late")
     equal(late.returncode, 1)
 
@@ -164,6 +167,72 @@ def file__a_command_that_fails_changes_nothing(t):
     equal(t.picket("fence", "file", "report", "--token", "5", "--", "sh", "-c",
                    "kill -TERM $$").returncode, 143)
     equal(t.read("report"), "old")
+
+
+def writer(t, token):
+    """A writer whose command has begun, and ends when there is a file "go"."""
+    p = t.start("fence", "file", "report", "--token", token, "--", "sh", "-c",
+                f"echo by {token}; echo >begun; while [ ! -e go ]; do sleep 0.02; done")
+    wait_until(lambda: t.read("begun"), what="the writer's start")
+    return p
+
+
+@test
+def file__one_writer_at_a_time_with_a_token(t):
+    first = writer(t, 5)
+    second = t.picket("fence", "file", "report", "--token", "5", "--", "echo", "second")
+    equal(second.returncode, 124)
+    contains(second.stderr, "being written with token 5 already")
+    t.write("go", "")
+    equal(first.wait(), 0)
+    equal(t.read("report"), "by 5\n")
+
+
+@test
+def file__whose_fence_was_removed_is_left_as_it_was(t):
+    """Nobody knows any more which tokens have been here since the writer claimed."""
+    t.write("report", "old")
+    late = writer(t, 5)
+    os.remove(t.path(".report.fence"))
+    t.write("go", "")
+    check(late.wait() != 0, "it was written")
+    contains(late.stderr.read(), "was removed or put back meanwhile")
+    equal(t.read("report"), "old")
+    ok(t.picket("fence", "put", *WHERE, "--token", "5", "five"))
+
+
+@test
+def put__removes_what_a_killed_writer_has_left(t):
+    killed = writer(t, 5)
+    killed.kill()
+    killed.wait()
+    check(os.path.exists(t.path(".report.5.tmp")), "nothing is left: this shows nothing")
+    ok(t.picket("fence", "put", *WHERE, "--token", "6", "six"))
+    equal([n for n in os.listdir(t.dir) if n.endswith(".tmp")], [])
+
+
+@test
+def put__follows_no_link_that_lies_where_it_writes(t):
+    t.write("other", "of somebody else")
+    for link in (".report.fence", ".report.5.tmp"):
+        os.symlink("other", t.path(link))
+        done = t.picket("fence", "put", *WHERE, "--token", "5", "mine")
+        equal((link, done.returncode), (link, 125))
+        equal((t.read("other"), t.read("report")), ("of somebody else", ""))
+        os.remove(t.path(link))
+    ok(t.picket("fence", "put", *WHERE, "--token", "5", "mine"))
+
+
+@test
+def names__do_not_lead_out_of_their_folder(t):
+    os.makedirs(t.path("below/a"))
+    for name in ("../x", "a/../../x", "a/../../below/x", t.path("x"), "..", "a/.."):
+        done = t.picket("fence", "put", "--resource", "file:below", name, "--token", "1",
+                        "x")
+        equal((name, done.returncode), (name, 125))
+    equal(sorted(os.listdir(t.path("below"))), ["a"])
+    equal(os.listdir(t.path("below/a")), [])
+    check(not os.path.exists(t.path("x")), "a file was written beside the folder")
 
 
 @test
@@ -207,25 +276,24 @@ def fence__a_torn_write_leaves_the_state_before_it(t):
             ok(t.picket("fence", "claim", *where, "--token", token))
         slots = t.read(f".{name}.fence")
         newer = slots.index(f" token {writes} ") // 512 * 512
-        with open(t.path(f".{name}.fence"), "r+b") as f:
-            f.seek(newer + 20)
-            f.write(b"#####")
-        state = parsed(t.picket("fence", "show", *where, "-o", "json"))
-        equal((name, state["fence"]), (name, writes - 1))
+        # Bytes that are none of a fence, and some that could be but for the digest.
+        for offset, data in ((slots.index(f" token {writes} ") + 7, b"7"),
+                             (newer + 20, b"#####")):
+            with open(t.path(f".{name}.fence"), "r+b") as f:
+                f.seek(offset)
+                f.write(data)
+            state = parsed(t.picket("fence", "show", *where, "-o", "json"))
+            equal((name, data, state["fence"]), (name, data, writes - 1))
 
 
-@test
-def put__syncs_each_thing_before_the_next_relies_on_it(t):
-    """What a power cut would show and kill -9 can't: the fence is on disk before a new
-    file is begun, the new file before it is in place, and its name before we say so."""
+def synced(t, *words):
+    """The steps by which a write gets onto the disk: each call and what it is about."""
     if shutil.which("strace") is None:
         skip("no strace")
-    ok(t.picket("fence", "put", *WHERE, "--token", "1", "one"))
     subprocess.run(
         ["strace", "-o", t.path("trace"), "-y", "-e",
          "trace=pwrite64,fdatasync,write,fsync,renameat,renameat2", t.program, "fence",
-         "put", *WHERE, "--token", "2", "two"], cwd=t.dir, check=True,
-        env=t.env | {"ASAN_OPTIONS": "detect_leaks=0"})
+         *words], cwd=t.dir, check=True, env=t.env | {"ASAN_OPTIONS": "detect_leaks=0"})
     steps = []
     for line in t.read("trace").splitlines():
         call = line.partition("(")[0]
@@ -233,8 +301,26 @@ def put__syncs_each_thing_before_the_next_relies_on_it(t):
               else "folder" if f"<{os.path.realpath(t.dir)}>" in line else None)
         if on:
             steps.append(f"{call.removesuffix('2')} {on}")
-    equal(steps, ["pwrite64 fence", "fdatasync fence", "write draft", "fsync draft",
-                  "renameat draft", "fsync folder"])
+    return steps
+
+
+@test
+def put__syncs_each_thing_before_the_next_relies_on_it(t):
+    """What a power cut would show and kill -9 can't: the fence is on disk before a new
+    file is begun, the new file before it is in place, and its name before we say so."""
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "one"))
+    equal(synced(t, "put", *WHERE, "--token", "2", "two"),
+          ["pwrite64 fence", "fdatasync fence", "write draft", "fsync draft",
+           "renameat draft", "fsync folder"])
+
+
+@test
+def file__syncs_what_the_command_has_written(t):
+    ok(t.picket("fence", "put", *WHERE, "--token", "1", "one"))
+    equal(synced(t, "file", "report", "--token", "2", "--", "echo", "two"),
+          ["pwrite64 fence", "fdatasync fence", "fsync draft", "renameat draft",
+           "fsync folder"])
+    equal(t.read("report"), "two\n")
 
 
 @test
@@ -249,6 +335,34 @@ def fence__a_turn_that_never_ends_is_told(t):
     contains(done.stderr, "does not let go")
     taken.kill()
     taken.wait()
+
+
+def opened_to_write(pid, path):
+    """Whether the process has the file open, and not only to look at it."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            same = os.path.samefile(f"/proc/{pid}/fd/{fd}", path)
+            with open(f"/proc/{pid}/fdinfo/{fd}", encoding="ascii") as f:
+                flags = next(line.split()[1] for line in f if line.startswith("flags:"))
+            if same and int(flags, 8) & os.O_ACCMODE == os.O_RDWR:
+                return True
+    return False
+
+
+@test
+def fence__removed_while_a_claim_waits_for_it_is_made_again(t):
+    """Else the claim would be in a file that nobody else looks at."""
+    ok(t.picket("fence", "claim", *WHERE, "--token", "1"))
+    fence = t.path(".report.fence")
+    with open(fence, encoding="ascii") as taken:
+        fcntl.flock(taken, fcntl.LOCK_EX)
+        claim = t.start("fence", "claim", *WHERE, "--token", "5")
+
+        wait_until(lambda: opened_to_write(claim.pid, fence), what="the claim's turn")
+        os.remove(fence)
+    equal(claim.wait(), 0)
+    equal(t.picket("fence", "claim", *WHERE, "--token", "4").returncode, 1)
+    equal(parsed(t.picket("fence", "show", *WHERE, "-o", "json"))["fence"], 5)
 
 
 @test

@@ -53,6 +53,23 @@ def a_guarded_table_refuses_who_is_late(_, db):
 
 
 @over(SQLite, Postgres, MariaDB)
+def two_guarded_tables_keep_a_guard_each(_, db):
+    """Also if their columns have the same name."""
+    s = db.session()
+    for name in ("ledger", "journal"):
+        s.done(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, token BIGINT)")
+        db.install(name, "token")
+    for name, token in (("ledger", 9), ("journal", 5)):
+        s.done(f"INSERT INTO {name} VALUES (1, {token})")
+        for late in (f"INSERT INTO {name} VALUES (2, {token - 1})",
+                     f"UPDATE {name} SET token = {token - 1}"):
+            equal((late, s.ask(late).word), (late, "stale"))
+        s.done(db.claim(name, token + 1))
+        equal((name, s.ask(f"DELETE FROM {name}").word), (name, "stale"))
+        equal(db.call("show", name)[1], token + 1)
+
+
+@over(SQLite, Postgres, MariaDB)
 def a_guard_in_shadow_mode_counts(_, db):
     s = guarded(db, "ledger", (1, 10, 3), (2, 20, "NULL"))
     db.shadow("books", True)
@@ -151,6 +168,25 @@ def what_is_printed_can_be_run_by_hand(t, db):
     s.done("INSERT INTO ledger VALUES (1, 5)")
     equal(s.ask("INSERT INTO ledger VALUES (1, 4)").word, "stale")
     equal(db.call("check", "ledger", 5)[0], "OK")
+
+
+@over(SQLite, Postgres, MariaDB)
+def the_command_line_guards_a_table(t, db):
+    """As docs/fencing-sql.md says it: the fence's name and the column may be others."""
+    s = db.session()
+    s.done("CREATE TABLE orders (id INTEGER, token BIGINT, by_whom BIGINT)")
+    plain = t.picket("fence", "install", db.url, "--print", "--table", "orders")
+    contains(plain.stdout, "orders")
+    equal(s.ask("SELECT count(*) FROM picket_fence").error != "", True)  # nothing was run
+    words = ("fence", "install", db.url, "--table", "orders")
+    equal(t.picket(*words).returncode, 0)
+    s.done("INSERT INTO orders VALUES (1, 5, 0)")
+    equal(s.ask("INSERT INTO orders VALUES (2, 4, 0)").word, "stale")
+    equal(db.call("check", "orders", 5)[:2], ("OK", 5))
+    equal(t.picket(*words, "--column", "by_whom", "--guard", "books").returncode, 0)
+    s.done("INSERT INTO orders VALUES (3, 0, 7)")
+    equal(s.ask("INSERT INTO orders VALUES (4, 9, 6)").word, "stale")
+    equal(db.call("check", "books", 7)[:2], ("OK", 7))
 
 
 main()

@@ -289,6 +289,23 @@ def no_way_of_inserting_gets_around_a_claim(_, db):
 
 # ---- limits ----
 
+@over(Postgres)
+def the_library_waits_for_a_transaction_that_ends(_, db):
+    """The limit is in the unit of the database: this wait is shorter than the limit."""
+    db.install()
+    s, watcher = db.session(), db.session()
+    s.done(db.begin, db.claim("r", 1))
+    got = []
+    claim = threading.Thread(target=lambda: got.append(db.call("claim", "r", 2)))
+    claim.start()
+    wait_until(lambda: got or int(watcher.value(
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND "
+        "waitstart < clock_timestamp() - interval '100 ms'")), what="a claim that waits")
+    s.done("COMMIT")
+    claim.join()
+    equal(got, [("OK", 2, "")])
+
+
 @test
 def a_claim_waits_for_a_bounded_time(t):
     """All at once, since it is a long one."""

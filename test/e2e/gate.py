@@ -41,8 +41,15 @@ def fence__refuses_lower_tokens_and_lets_equal_and_higher_pass(t):
         equal(g.call("PUT", "/b/echo", token=1).status, 200)  # another resource
         equal([c["token"] for c in s.calls], [5, 5, 6, 1])
         equal(g.outcome("stale"), 2)
+        for name, value in (
+                ("picket_gate_standing", 1), ("picket_gate_fence_raises_total", 3),
+                ("picket_gate_resources", 2), ("picket_gate_claims_total", 3),
+                ("picket_gate_claims_failed_total", 0)):
+            equal((name, g.metric(name)), (name, value))
         equal(t.picket("fence", "check", "gate/a", "--token", 6).returncode, 0)
         contains(g.look("/fences").body.decode(), '"resource":"a","fence":6')
+        equal([g.look(p).status for p in ("/healthz", "/readyz", "/nothing")],
+              [200, 200, 404])
 
 
 @test
@@ -234,6 +241,26 @@ def shadow__refuses_nothing_and_counts_everything(t):
         check(g.said().count("event=would-refuse") < 100, "the log is not sampled")
 
 
+def shadow_without_a_store(t, drain):
+    with Cluster(t.program, t.path("c"), 1) as c, Service() as s, \
+            Gate(t, s, "--shared", "--shadow", "--on", c.url, "--drain", drain) as g:
+        equal(g.call("PUT", "/r/echo", token=5).status, 200)
+        c.nodes[0].kill()
+        equal(g.call("PUT", "/r/echo", token=6).status, 200)
+        check(g.metric('picket_gate_shadow_total{would="store"}') > 0, "not counted")
+        equal((g.outcome("store"), len(s.seen(token=6))), (0, 1))
+
+
+@test
+def shadow__lets_through_when_the_store_does_not_answer_in_time(t):
+    shadow_without_a_store(t, "300ms")
+
+
+@test
+def shadow__lets_through_when_the_store_is_known_to_be_gone(t):
+    shadow_without_a_store(t, "1h")
+
+
 # ---- standing ----
 
 @test
@@ -253,6 +280,7 @@ def standby__takes_over_when_the_first_ends_or_is_paused(t):
         idle = second.call("PUT", "/a/echo", token=6)
         equal((idle.status, idle.error), (503, "not-standing"))
         equal(second.look("/readyz").status, 503)
+        equal(second.metric("picket_gate_standing"), 0)
         freeze(first.process.pid)
         wait_until(lambda: second.look("/readyz").status == 200, what="second stands")
         equal(second.call("PUT", "/a/echo", token=4).json["fence"], 5)
@@ -280,6 +308,43 @@ def break__of_its_lock_stops_it_until_it_has_it_again(t):
 
 
 @test
+def break__of_its_lock_refuses_those_that_wait(t):
+    """All of them, while what they wait for is being stopped."""
+    with Service() as s, Gate(t, s) as g:
+        upload = socket.create_connection(("127.0.0.1", g.port), 20)
+        upload.sendall(b"PUT /r/sink HTTP/1.1\r\nHost: h\r\nX-Picket-Token: 5\r\n"
+                       b"Content-Length: 100\r\n\r\nhalf of it")
+        wait_until(lambda: s.seen(token=5), what="the upload")
+        newer = [g.later("PUT", "/r/echo", token=6) for _ in range(3)]
+        waiting(g, 3)
+        equal(t.picket("break", "gate", "--reason", "test").returncode, 0)
+        contains(upload.recv(4096).decode(), "not-standing")
+        equal([n.result().error for n in newer], ["not-standing"] * 3)
+        equal(s.seen(token=6), [])
+        upload.close()
+        wait_until(lambda: g.said().count("event=standing") == 2, what="standing again")
+        equal(g.call("PUT", "/r/echo", token=6).status, 200)
+
+
+@test
+def sigterm__sent_twice_forwards_nobody_that_waits(t):
+    """Who is told to try again elsewhere must not have been served here."""
+    with Service() as s, Gate(t, s) as g:
+        old = fly(g, s, 1, "old")
+        equal(g.call("PUT", "/other/echo", token=1).status, 200)  # an idle connection
+        new = g.later("PUT", "/r/echo", token=2, body=b"n")
+        waiting(g, 1)
+        g.process.terminate()
+        wait_until(lambda: "event=draining" in g.said(), what="draining")
+        g.process.terminate()
+        equal([old.result().status, new.result().status], [503, 503])
+        equal(s.seen(token=2), [])
+        wait_until(lambda: g.process.poll() is not None, what="the end of the gate")
+        equal(g.process.returncode, 0)
+        contains(g.said(), "drained=no")
+
+
+@test
 def sigterm__lets_what_is_in_flight_end(t):
     with Service() as s, Gate(t, s) as g:
         idle = g.connect()
@@ -288,6 +353,7 @@ def sigterm__lets_what_is_in_flight_end(t):
         g.process.terminate()
         wait_until(lambda: "event=draining" in g.said(), what="draining")
         check(g.process.poll() is None, "it did not wait")
+        equal(g.look("/readyz").status, 503)  # no more requests, please
         s.release("old")
         equal(old.result().status, 200)
         equal(g.process.wait(15), 0)
@@ -320,6 +386,7 @@ def shared__gates_share_their_fences_through_a_cluster(t):
             down = one.call("PUT", "/a/echo", token=8)
             equal((down.status, down.error), (503, "store"))
             equal(s.seen(token=8), [])
+            check(one.metric("picket_gate_claims_failed_total") >= 1, "not counted")
 
 
 @test
@@ -482,6 +549,19 @@ def options__that_are_wrong_are_told_in_one_line(t):
         done = t.picket(*need, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
         equal(done.returncode, 125)
         contains(done.stderr, "in use")
+
+
+@test
+def log__can_be_parsed_as_json(t):
+    with Service() as s:
+        g = t.start(*Gate(t, s).words, "--log", "json")
+        events = []
+        while "started" not in events:
+            events.append(json.loads(g.stderr.readline())["event"])
+        g.terminate()
+        events += [json.loads(line)["event"] for line in g.stderr]
+        equal(g.wait(), 0)
+    check({"standing", "draining"} <= set(events), str(events))
 
 
 @test

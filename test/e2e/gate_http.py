@@ -138,8 +138,8 @@ def fields__of_one_connection_are_not_passed_on(t):
         seen = s.calls[0]["headers"]
         equal([seen[k] for k in ("X-Mine", "TE", "Keep-Alive", "X-Other")],
               [None, None, None, "2"])
-        equal((seen["X-Picket-Token"], seen["X-Forwarded-For"]),
-              ("3", "10.0.0.1, 127.0.0.1"))
+        equal((seen["X-Picket-Token"], seen["X-Forwarded-For"], seen["Host"]),
+              ("3", "10.0.0.1, 127.0.0.1", f"127.0.0.1:{g.port}"))
 
 
 @test
@@ -265,6 +265,10 @@ def malformed__requests_are_refused_and_reach_nobody(t):
             contains(got.decode(), "Connection: close")
         equal(s.calls, [])
         equal(g.outcome("malformed"), n)
+        for head in (b"CONNECT h:443 HTTP/1.1\r\n",
+                     b"GET /a HTTP/1.1\r\nUpgrade: x\r\nConnection: Upgrade\r\n"):
+            got = g.raw(head + b"Host: h\r\nX-Picket-Token: 1\r\n\r\n")
+            equal(statuses(got), [501])
         equal(g.call("GET", "/a/echo", token=1).status, 200)
 
 
@@ -339,18 +343,108 @@ def heads__have_bounds(t):
 
 
 @test
+def flights__have_a_limit_though_their_clients_are_gone(t):
+    """Twice the connections: so many requests whose client has gone are waited for."""
+    head = b"PUT /a/hold?h HTTP/1.1\r\nHost: h\r\nX-Picket-Token: 1\r\n" \
+           b"Content-Length: 0\r\n\r\n"
+    with Service() as s, Gate(t, s, "--connections", "2") as g:
+        for n in range(1, 5):
+            with socket.create_connection(("127.0.0.1", g.port)) as c:
+                c.sendall(head)
+                wait_until(lambda k=n: len(s.seen(token=1)) == k, what="the request")
+                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wait_until(lambda: g.metric("picket_gate_connections") == 0, what="its end")
+        equal(g.metric("picket_gate_in_flight"), 4)
+        equal(g.call("GET", "/a/echo", token=1).status, 503)
+        s.release("h")
+        wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="their end")
+        equal(g.call("GET", "/a/echo", token=1).status, 200)
+
+
+@test
+def resources__have_names_of_a_bounded_length(t):
+    """255 bytes less those of --name and 71, and one more for the slash between."""
+    most = 255 - len("gate") - 71
+    with Service() as s, Gate(t, s) as g:
+        equal(g.call("GET", "/" + "a" * most, token=1).status, 200)
+        equal(g.call("GET", "/" + "a" * (most + 1), token=1).error, "bad-resource")
+
+
+@test
 def connections__have_a_limit(t):
     with Service() as s, Gate(t, s, "--connections", "3") as g:
         held = [g.connect() for _ in range(3)]
         for c in held:
             equal(g.call("GET", "/a/echo", token=1, connection=c).status, 200)
         equal(statuses(g.raw(b"GET /a/echo HTTP/1.1\r\n")), [503])
+        equal(g.metric("picket_gate_connections_refused_total"), 1)
         held.pop().close()
         wait_until(lambda: g.metric("picket_gate_connections") < 3, what="room")
         equal(g.call("GET", "/a/echo", token=1).status, 200)
 
 
+@test
+def requests__whose_clients_have_gone_have_a_limit(t):
+    """They stay in flight, so that connections alone would bound nothing."""
+    with Service() as s, Gate(t, s, "--connections", "2", *PASS) as g:
+        for n in range(1, 5):
+            with socket.create_connection(("127.0.0.1", g.port)) as c:
+                c.sendall(b"PUT /a/hold?h HTTP/1.1\r\nHost: h\r\n"
+                          b"Content-Length: 0\r\n\r\n")
+                wait_until(lambda k=n: len(s.calls) == k, what="the request in flight")
+                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wait_until(lambda: g.metric("picket_gate_connections") == 0, what="its end")
+        equal(g.metric("picket_gate_exchanges"), 4)
+        a = g.call("PUT", "/a/echo")
+        equal((a.status, a.error), (503, "too-many"))
+        s.release("h")
+        wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="their end")
+        equal(g.call("PUT", "/a/echo").status, 200)
+
+
+@test
+def slow__clients_are_no_silence_of_the_service(t):
+    flags = ("--upstream-timeout", "300ms", "--body-timeout", "1h")
+    with Service() as s, Gate(t, s, *flags, *PASS) as g:
+        with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+            c.sendall(b"PUT /a/sink HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n"
+                      b"half")
+            wait_until(lambda: s.calls, what="the upload")
+            # Begun after it, and silent for longer than a service may be.
+            equal(g.call("GET", "/b/hold?h").status, 504)
+            equal((select.select([c], [], [], 0)[0], g.outcome("upstream-silent")),
+                  ([], 1))
+
+
 # ---- the service fails ----
+
+@test
+def answers__that_are_not_http_are_refused(t):
+    s = OneShot()
+    ok = b"HTTP/1.1 200 OK\r\n"
+
+    def serve(answer):
+        with contextlib.suppress(ConnectionError):  # the gate reads no further
+            s.serve(True, answer)
+
+    with Gate(t, s, *PASS) as g:
+        for answer in (b"nonsense\r\n\r\n", b"HTTP/1.1 101 Switching\r\n\r\n",
+                       ok + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+                       ok + b"X: " + b"x" * 40000,
+                       ok + b"X: y\n\r\n"):
+            # The connection stays open: it is not its end that shows the mistake.
+            server = Later(lambda a=answer: serve(a))
+            a = g.call("GET", "/a/x")
+            equal((answer[:40], a.status, a.error), (answer[:40], 502, "upstream"))
+            server.result()
+        server = Later(lambda: serve(ok + b"Transfer-Encoding: chunked\r\n\r\n"
+                                     b"5\r\nhello\r\nnonsense\r\n"))
+        got = g.raw(b"GET /a/x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        # 502, or broken off if its beginning has been passed on.
+        check(statuses(got) == [502] or not got.endswith(b"0\r\n\r\n"), got)
+        server.result()
+
+
 
 @test
 def upstream__that_is_down_is_502_and_a_raise_stays(t):
@@ -361,6 +455,7 @@ def upstream__that_is_down_is_502_and_a_raise_stays(t):
             equal((token, a.status), (token, status))
         equal((a := g.call("PUT", "/a/echo", token=6)).error, "upstream")
         contains(a.json["message"], "refused")
+        equal(g.metric("picket_gate_upstream_errors_total"), 4)
         equal(t.picket("fence", "check", "gate/a", "--token", 6).returncode, 0)
         equal(g.metric("picket_gate_in_flight"), 0)
 
@@ -404,11 +499,11 @@ class OneShot:
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.heads = []
 
-    def serve(self, reset):
+    def serve(self, reset, answer=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"):
         c, _ = self.listener.accept()
         with c:
             self.read(c)
-            c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            c.sendall(answer)
             if reset:
                 self.read(c)  # the next one arrives, and nobody answers
 
@@ -426,22 +521,60 @@ class OneShot:
 def idle__connections_that_the_service_closes_are_replaced_where_that_is_safe(t):
     s = OneShot()
     with Gate(t, s, *PASS) as g:
-        def both(method, body=None):
+        def both(method, **more):
+            wait_until(lambda: g.metric("picket_gate_upstream_connections") == 0)
+            s.heads.clear()
             first = g.later("GET", "/a/x")
             server = Later(lambda: s.serve(True))
             equal(first.result().status, 200)
-            second = g.later(method, "/a/x", body=body)
+            second = g.later(method, "/a/x", **more)
             server.result()
             if method == "GET":
                 s.serve(False)
-            return second.result()
-        equal(both("GET").status, 200)
-        equal(s.heads, ["GET", "GET", "GET"])
+            return second.result().status
+        equal((both("GET"), s.heads), (200, ["GET", "GET", "GET"]))
         equal(g.metric("picket_gate_upstream_retries_total"), 1)
-        wait_until(lambda: g.metric("picket_gate_upstream_connections") == 0)
-        s.heads.clear()
-        equal(both("POST", b"x").status, 502)  # it may have been done
-        equal(s.heads, ["GET", "POST"])
+        for method, more in (("POST", {}), ("POST", {"body": b"x"}),
+                             ("PUT", {"body": b"x"}),
+                             ("DELETE", {"Idempotency_Key": "k"})):
+            # It may have been done.
+            equal((method, both(method, **more), s.heads), (method, 502, ["GET", method]))
+        equal(g.call("DELETE", "/a/x", Idempotency_Key="k").error, "outcome-unknown")
+
+
+@test
+def interim__answers_go_to_clients_that_know_them(t):
+    s = OneShot()
+    answer = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" \
+             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+    with Gate(t, s, *PASS) as g:
+        for version, wanted in ((b"1.1", [103, 200]), (b"1.0", [200])):
+            server = Later(lambda: s.serve(False, answer))
+            got = g.raw(b"GET /a/x HTTP/%s\r\nHost: h\r\nConnection: close\r\n\r\n"
+                        % version)
+            server.result()
+            equal((version, statuses(got)), (version, wanted))
+            check(got.endswith(b"ok"), got)
+
+
+@test
+def answers__that_break_off_are_reset_where_nothing_else_shows_it(t):
+    """To HTTP/1.0, an answer of unknown length ends with its connection."""
+    s = OneShot()
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    with Gate(t, s, *PASS) as g:
+        for end, whole in ((b"0\r\n\r\n", True), (b"", False)):
+            server = Later(lambda e=end: s.serve(False, answer + e))
+            with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+                c.sendall(b"GET /a/x HTTP/1.0\r\n\r\n")
+                got, reset = b"", False
+                try:
+                    while piece := c.recv(4096):
+                        got += piece
+                except ConnectionResetError:
+                    reset = True
+            server.result()
+            equal((got.endswith(b"hello"), reset), (True, not whole))
 
 
 # ---- everything at once ----

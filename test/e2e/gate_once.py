@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """`picket gate` and Idempotency-Key: each row of the table in docs/gate.md."""
+import fcntl
 import hashlib
 import os
 import signal
 import socket
+import time
 
 from cluster import Cluster, free_ports
 from gating import Gate, Service
@@ -74,13 +76,32 @@ def body__that_breaks_off_decides_by_the_answer(t):
     head = b"POST /a/%s HTTP/1.1\r\nHost: h\r\nIdempotency-Key: %s\r\n" \
            b"Content-Length: 5\r\n\r\nx"
     with Service() as s, Gate(t, s, *PASS) as g:
-        for path, error in ((b"strict", ""), (b"sink", "outcome-unknown")):
+        for path, error in ((b"strict", ""), (b"sink", "outcome-unknown"),
+                            (b"lenient", "answer-not-kept")):
             with socket.create_connection(("127.0.0.1", g.port)) as c:
                 c.sendall(head % (path, path))
                 wait_until(lambda: s.seen(path="/a/" + path.decode()), what="the call")
             wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
             again = post(g, "/a/" + path.decode(), path.decode(), b"xxxxx")
             equal((path, again.error, replayed(again)), (path, error, False))
+
+
+@test
+def client__that_leaves_before_the_call_leaves_no_mark(t):
+    """Nothing was sent to the service, so that the outcome is not unknown."""
+    with Service() as s, Gate(t, s, *PASS) as g:
+        equal(post(g, "/a/echo", "other").status, 200)
+        with open(t.path("state/lock"), "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the store does not answer
+            with socket.create_connection(("127.0.0.1", g.port)) as c:
+                c.sendall(b"POST /a/echo HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n"
+                          b"Content-Length: 1\r\n\r\nx")
+                wait_until(lambda: g.metric("picket_gate_exchanges") == 1, what="a start")
+            wait_until(lambda: g.metric("picket_gate_connections") == 0, what="its end")
+        wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="the end of all")
+        equal(len(s.calls), 1)
+        a = post(g, "/a/echo", "k")
+        equal((a.status, replayed(a), len(s.calls)), (200, False, 2))
 
 
 @test
@@ -178,12 +199,43 @@ def calls__that_break_off_are_not_made_again(t):
             pass
         half = post(g, "/a/vanish?half", "h")
         equal((half.error, half.json["status"]), ("answer-not-kept", 200))
+        for n in (1, 2):  # of what says no, half is enough
+            try:
+                post(g, "/a/vanish?half503", "n")
+            except ConnectionError:
+                pass
+            wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
+            equal(len(s.seen(path="/a/vanish?half503")), n)
         equal(post(g, "/a/hold?s", "s").status, 504)
         equal(post(g, "/a/hold?s", "s").error, "in-progress")
         s.release("s")  # too late for the first, in time for the next
         wait_until(lambda: g.metric("picket_gate_exchanges") == 0, what="its end")
         check(replayed(post(g, "/a/hold?s", "s")), "not kept")
-        equal(len(s.calls), 3)
+        equal(len(s.calls), 5)
+
+
+@test
+def call__that_was_cut_off_is_of_unknown_outcome(t):
+    with Service() as s, Gate(t, s, "--cut-off", "200ms") as g:
+        old = g.later("POST", "/a/hold?h", token=1, body=b"x", Idempotency_Key="k")
+        wait_until(lambda: s.calls, what="the call")
+        equal(g.call("PUT", "/a/echo", token=2).status, 200)
+        equal(old.result().error, "cut-off")
+        again = post(g, "/a/hold?h", "k", X_Picket_Token="2")
+        equal((again.status, again.error), (409, "outcome-unknown"))
+        equal(len(s.seen(path="/a/hold?h")), 1)
+
+
+@test
+def keys__that_the_store_has_no_room_for_are_503(t):
+    with Cluster(t.program, t.path("c"), 1) as c, Service() as s:
+        done = t.picket("cluster", "configure", "fences=1", "--on", c.url)
+        equal(done.returncode, 0)
+        with Gate(t, s, *PASS, "--on", c.url) as g:
+            equal(post(g, "/a/echo", "first").status, 200)
+            equal(post(g, "/a/echo", "second").status, 503)
+            check(replayed(post(g, "/a/echo", "first")), "forgotten")
+            equal(len(s.calls), 1)
 
 
 @test
@@ -224,6 +276,70 @@ def repeat__that_waits_to_go_on_is_told_to(t):
             c.sendall(b"hello")
             contains(c.recv(4096).decode(), "Picket-Replayed: true")
         equal(len(s.calls), 1)
+
+
+@test
+def repeat__is_not_in_flight_while_its_body_comes(t):
+    """Nothing of it goes to the service, so that nobody has to wait for it."""
+    with Service() as s, Gate(t, s, "--drain", "10s") as g:
+        equal(post(g, "/a/echo", "k", b"hello", X_Picket_Token="1").status, 200)
+        with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+            c.sendall(b"POST /a/echo HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n"
+                      b"X-Picket-Token: 1\r\nExpect: 100-continue\r\n"
+                      b"Content-Length: 5\r\n\r\n")
+            contains(c.recv(4096).decode(), "100 Continue")
+            equal(g.call("PUT", "/a/echo", token=2).status, 200)
+            c.sendall(b"hello")
+            contains(c.recv(4096).decode(), "Picket-Replayed: true")
+
+
+def ends_at_the_second_signal(g):
+    g.process.terminate()
+    wait_until(lambda: "event=draining" in g.said(), what="draining")
+    g.process.terminate()
+    wait_until(lambda: g.process.poll() is not None, what="the end of the gate")
+    equal(g.process.returncode, 0)
+
+
+@test
+def sigterm__sent_twice_waits_for_no_body_of_a_repeat(t):
+    with Service() as s, Gate(t, s, *PASS, "--body-timeout", "1h") as g:
+        equal(post(g, "/a/echo", "k", b"hello").status, 200)
+        with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+            c.sendall(b"POST /a/echo HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n"
+                      b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+            contains(c.recv(4096).decode(), "100 Continue")
+            ends_at_the_second_signal(g)
+            contains(c.recv(4096).decode(), "503 Service Unavailable")
+
+
+@test
+def sigterm__sent_twice_waits_for_no_reader_of_a_repeat(t):
+    one = b"POST /a/flow?60000 HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n" \
+          b"Content-Length: 1\r\n\r\nx"
+    with Service() as s, Gate(t, s, *PASS, "--body-timeout", "1h") as g:
+        with socket.create_connection(("127.0.0.1", g.port), 20) as c:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.sendall(one * 200)
+            last = -1
+            while last != (last := g.outcome("replayed")) or last < 3:
+                time.sleep(0.1)  # until it takes no more
+            ends_at_the_second_signal(g)
+
+
+@test
+def key__of_the_longest_resource_is_kept(t):
+    """A register's name is made of the gate's name, the resource and the key."""
+    with Service() as s, Gate(t, s, *PASS, "--name", "g" * 64) as g:
+        lengths = range(1, 256)
+        taken = [n for n in lengths if g.call("GET", f"/{'r' * n}/echo").status == 200]
+        equal(taken, list(range(1, taken[-1] + 1)))
+        check(taken[-1] < 255, "no resource is too long")
+        path = f"/{'r' * taken[-1]}/echo"
+        equal(post(g, path, "k").status, 200)
+        check(replayed(post(g, path, "k")), "not kept")
+        longer = post(g, f"/r{path[1:]}", "k")
+        equal((longer.status, longer.error), (400, "bad-resource"))
 
 
 @test

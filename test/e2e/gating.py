@@ -184,16 +184,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             self.answer(400, b"broken\n", Connection="close")
 
+    def do_lenient(self, _query):
+        """Takes what there is of a body, and is content with it."""
+        try:
+            self.skip_body()
+        except ConnectionError:
+            self.close_connection = True
+        self.answer(200, b"taken\n", Connection="close")
+
     def do_refuse(self, _query):
         """Answers before it has read the body, and never reads it."""
         self.close_connection = True
         self.answer(413, b"too much\n", Connection="close")
 
     def do_vanish(self, query):
-        """Closes without an answer; `half` in the middle of one."""
+        """Closes without an answer; `half` in the middle of one, `half503` of one that
+        says no."""
         self.skip_body()
-        if query == "half":
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        if query.startswith("half"):
+            status = query.removeprefix("half").encode() or b"200"
+            self.wfile.write(b"HTTP/1.1 %s X\r\nContent-Length: 100\r\n\r\nhalf" % status)
             self.wfile.flush()
         self.connection.shutdown(socket.SHUT_RDWR)
         self.close_connection = True
@@ -255,7 +265,7 @@ class Gate:
     def start(self):
         with open(self.log, "wb") as f:
             self.process = self.t.start(*self.words, stdout=f, stderr=f)
-        line = wait_until(self._started, READY_S, "the gate's first word")
+        line = wait_until(self._started, what="the first words of the gate")
         self.port, self.admin = int(line[1]), int(line[2])
         return self
 

@@ -2,13 +2,14 @@
 """Clients that mean harm, or have bugs (P10): what they can take is bounded, and others
 are served meanwhile. Memory is measured, time is not."""
 import contextlib
+import http.client
 import os
 import random
 import resource
 import select
 import socket
 
-from cluster import Cluster, Connection, ServerError, fields
+from cluster import READY_S, Cluster, Connection, ServerError, fields
 from tap import Failed, check, contains, equal, main, test, wait_until
 
 MB = 1024 * 1024
@@ -65,6 +66,15 @@ def send_until_full(s, data, most):
             break
         sent, at = sent + n, (at + n) % len(data)
     return sent
+
+
+def sample(node, name):
+    """One number of the node's metrics."""
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
+    with contextlib.closing(c):
+        c.request("GET", "/metrics")
+        text = c.getresponse().read().decode()
+    return int(next(l for l in text.splitlines() if l.startswith(name + " ")).split()[1])
 
 
 @test
@@ -143,6 +153,33 @@ def requests__that_never_end_keep_nobody_from_being_served(t):
 
 
 @test
+def unfinished_request__is_given_up_after_its_time_and_not_before(t):
+    """A request has half a minute to arrive. While the node itself does not read on, that
+    is not the client's time."""
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            c.ask("FENCE", "SET", "big", 1, "v" * 60000)
+        with dial(n1.port) as slow, Connection(n1.port) as c:
+            n = 400
+            c.socket.sendall(b"FENCE GET big\r\n" * n)
+            select.select([c.socket], [], [])
+            # It does not read its answers, so the node stops in the middle of this.
+            c.socket.sendall(b"PING before\r\nPING af")
+            slow.sendall(b"*2\r\n$4\r\nPING\r\n$9\r\nunfini")
+            slow.settimeout(120)
+            equal(rest_of(slow), b"")
+            equal(sample(n1, "picket_slow_connections_closed_total"), 1)
+            for _ in range(n):
+                equal(len(fields(c.reply())["value"]), 60000)
+            equal(c.reply(), "before")
+            for _ in range(200):  # it looks for slow ones a few times a second
+                honest(n1)
+            c.socket.sendall(b"ter\r\n")
+            equal(c.reply(), "after")
+
+
+@test
 def watcher__that_does_not_read_gets_a_gap(t):
     with one(t) as cluster:
         n1 = cluster.nodes[0]
@@ -172,6 +209,79 @@ def watcher__that_does_not_read_gets_a_gap(t):
             kept = kinds.index("gap")
             check(0 < kept < n, f"{kept} of {n} events were kept")
             equal(kinds.count("gap"), 1)
+            check(n1.metric("picket_watch_gaps_total") >= 1, "the gap is not counted")
+
+
+@test
+def owner__that_does_not_read_is_disconnected(t):
+    """Of a lease: what it is told must not be left out, so it can't go on unread."""
+    n = 200  # grants of 60 KB each: more than the kernel takes
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as holder, n1.connect() as deaf:
+            lease = holder.ask("LEASE", "OPEN", 60000)["lease"]
+            theirs = deaf.ask("LEASE", "OPEN", 60000)["lease"]
+            for i in range(n):
+                holder.ask("LOCK", "ACQUIRE", lease, f"l{i}")
+                deaf.ask("LOCK", "ACQUIRE", theirs, f"l{i}", "VALUE", "v" * 60000)
+            before = n1.metric("picket_slow_connections_closed_total")
+            holder.ask("LEASE", "CLOSE", lease)
+            wait_until(lambda: n1.metric("picket_connections") == 1, what="its end")
+            equal(n1.metric("picket_slow_connections_closed_total"), before + 1)
+            contains(n1.words(), "event=slow-client")
+            # It has lost the connection, and nothing else.
+            equal(holder.ask("LEASE", "RENEW", theirs)["status"], "OK")
+            equal(holder.ask("LEASE", "SHOW", theirs, "COUNT", 1)["holders"], n)
+
+
+@test
+def request__that_takes_too_long_is_closed(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with dial(n1.port) as half, Connection(n1.port) as idle:
+            half.sendall(b"*2\r\n$4\r\nPING\r\n$5\r\nhe")
+            half.settimeout(120)
+            equal(rest_of(half), b"")
+            equal(idle.ask("PING"), "PONG")  # who has begun nothing may take its time
+            equal(n1.metric("picket_slow_connections_closed_total"), 1)
+
+
+@contextlib.contextmanager
+def memory_that_counts():
+    """What is started here has all the memory that it asks for, used or not."""
+    before = os.environ.get("MALLOC_PERTURB_", "0")
+    os.environ["MALLOC_PERTURB_"] = "107"
+    try:
+        yield
+    finally:
+        os.environ["MALLOC_PERTURB_"] = before
+
+
+@test
+def requests__that_are_unfinished_are_bounded_together(t):
+    """256 MiB for all, also for those that arrive at once; then large ones are closed,
+    and small ones are served."""
+    most = 256 * MB
+    with contextlib.ExitStack() as stack:
+        with memory_that_counts():
+            n1 = stack.enter_context(one(t)).nodes[0]
+        honest(n1)
+        before = n1.memory()
+        many = [stack.enter_context(dial(n1.port)) for _ in range(400)]
+        honest(n1)  # it has taken all of them
+        n1.stop()
+        for s in many:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MB)
+            s.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                s.send(b"*2\r\n$4\r\nPING\r\n$1200000\r\n" + b"x" * MB)
+        n1.cont()
+        # Long before the time for a request is over, which would close all of them.
+        wait_until(lambda: n1.metric("picket_slow_connections_closed_total") >= 100,
+                   what="the end of those that are too many")
+        grown = n1.peak_memory() - before
+        check(grown < most + most // 5 + SLACK, f"{grown} bytes more")
+        honest(n1)
 
 
 @test
@@ -195,6 +305,52 @@ def reader__that_never_reads_is_not_read_from(t):
 
 
 @test
+def requests_in_flight__of_one_client_are_bounded(t):
+    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
+        n1, n, most = cluster.nodes[0], 2000, 1024
+        # Frozen, the node finds them all at once, and could take them in at once.
+        n1.stop()
+        c.socket.sendall(b"FENCE GET none\r\n" * n)
+        n1.cont()
+        for _ in range(n):
+            try:
+                raise Failed(f"found: {c.reply()}")
+            except ServerError as e:
+                equal(e.code, "NOTFOUND")
+        count = sample(n1, "picket_batch_commands_count")
+        equal(sample(n1, 'picket_batch_commands_bucket{le="%d"}' % most), count)
+        check(sample(n1, 'picket_batch_commands_bucket{le="%d"}' % (most // 2)) < count,
+              "they came one by one")
+
+
+@test
+def relay__keeps_little_for_a_side_that_does_not_read(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
+        leader, (follower, _) = cluster.leader(), cluster.followers()
+        with leader.connect() as c:
+            c.ask("FENCE", "SET", "big", 1, "v" * 60000)
+        honest(follower)
+        before = follower.memory()
+        # The client does not read: 180 MB of answers, of which the follower keeps little.
+        asked = sample(leader, "picket_requests_total")
+        with dial(follower.port) as s:
+            s.sendall(b"FENCE GET big\r\n" * 3000)
+            wait_until(lambda: sample(leader, "picket_requests_total") > asked + 500)
+            for _ in range(100):
+                honest(follower)
+            grown = follower.memory() - before
+            check(grown < SLACK, f"{grown} bytes more")
+        # The leader does not read: the follower takes no more than it can keep.
+        with dial(follower.port) as s:
+            s.sendall(b"FENCE GET none\r\n")
+            check(s.recv(9) == b"-NOTFOUND", "not relayed")
+            leader.stop()
+            sent = send_until_full(s, b"FENCE GET none\r\n" * 4096, 64 * MB)
+            leader.cont()
+            check(sent < 64 * MB, f"{sent} bytes were taken in")
+
+
+@test
 def connections__beyond_the_limit_are_told_so(t):
     with one(t, "--connections", "20") as cluster, contextlib.ExitStack() as open_ones:
         n1 = cluster.nodes[0]
@@ -214,6 +370,7 @@ def connections__beyond_the_limit_are_told_so(t):
             if refused == 100:
                 break
         equal((len(inside), refused), (20, 100))
+        equal(n1.metric("picket_connections_refused_total"), 100)
         for c in inside:
             equal(c.ask("PING"), "PONG")
         lease = fields(first.ask("LEASE", "OPEN", 10000))["lease"]

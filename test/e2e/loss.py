@@ -91,6 +91,20 @@ def loss__guardian_killed_with_9(t):
 
 
 @test
+def loss__keeper_and_guardian_killed_at_once_end_the_main_process(t):
+    """What it forked off may live on: that is not promised."""
+    job = t.write("job.sh", 'trap "" TERM HUP INT; echo $$ >"$1/pids"\n'
+                            'while :; do sleep 0.05; done')
+    p = t.start("run", "db", "--", "sh", job, t.dir)
+    wait_until(lambda: job_pids(t), what="the job's start")
+    both = (p.pid, guardian_of(p))
+    for signo in (signal.SIGSTOP, signal.SIGKILL):  # neither sees the other die
+        for pid in both:
+            os.kill(pid, signo)
+    wait_until(lambda: not alive(job_pids(t)[0]), what="the job's end")
+
+
+@test
 def loss__whole_group_stopped_as_by_ctrl_z(t):
     """The job wakes up late and must not run: it is dead by then."""
     p = start_job(t, "--note", "suspended")

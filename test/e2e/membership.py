@@ -4,8 +4,8 @@ import json
 import os
 import shutil
 
-from cluster import Cluster, ServerError
-from tap import alive, check, contains, equal, main, test, wait_until
+from cluster import Cluster, ServerError, free_ports
+from tap import Failed, alive, check, contains, equal, main, test, wait_until
 
 
 class Site:
@@ -88,6 +88,9 @@ def nodes__come_and_go_under_a_lock(t):
         contains(s.change("promote", "n4"), "has a vote")
         equal(s.roles()["n4"], "voter")
 
+        check(any("event=membership node=n4" in n.words() for n in cluster.nodes),
+              "the change is not in any log")
+
         contains(s.change("transfer", "n3"), "n3 leads")
         contains(s.change("transfer", "n3"), "n3 leads already")
         equal(s.leader(), "n3")
@@ -132,6 +135,7 @@ def wiped_node__comes_back_only_under_a_new_name(t):
         for n in (n2, n3):
             said = [w for w in n.words().splitlines() if "lost its data" in w]
             check(not said or "under a new name" in said[0], str(said))
+        contains(n2.words() + n3.words(), "event=peer-refused")
         s.go_on()
         try:
             check(False, str(n2.ask("LEASE", "OPEN", 1000)))
@@ -222,6 +226,103 @@ def status__shows_who_is_missing(t):
         done = status()
         equal((done.returncode, done.stdout, done.stderr.count("\n")), (125, "", 1))
         contains(done.stderr, "no node of picket://")
+
+
+def refusal(c, *words):
+    """The error that must come."""
+    try:
+        reply = c.ask(*words)
+    except ServerError as e:
+        return str(e)
+    raise Failed(f"{words} was answered: {reply}")
+
+
+@test
+def changes__that_cannot_be_are_refused(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c, n1.connect() as slow:
+            equal(refusal(c, "CLUSTER", "REMOVE", "n1"),
+                  "ERR the last node can't be removed")
+            # A node that is not there can be listed, but never catches up.
+            equal(c.ask("CLUSTER", "ADD", "n2", f"127.0.0.1:{free_ports(1)[0]}"), "OK")
+            slow.socket.sendall(b"PING\r\nCLUSTER PROMOTE n2\r\n")
+            equal(slow.reply(), "PONG")
+            for words in (("REMOVE", "n2"), ("PROMOTE", "n2")):
+                equal(refusal(c, "CLUSTER", *words),
+                      "ERR another membership change is under way")
+            try:
+                raise Failed(f"promoted: {slow.reply()}")
+            except ServerError as e:
+                equal(e.code, "ERR")
+            equal(c.ask("CLUSTER", "REMOVE", "n2"), "OK")
+            equal([m["name"] for m in c.ask("CLUSTER", "STATUS")["members"]], ["n1"])
+
+
+@test
+def join__of_a_node_of_another_cluster_is_not_asked_for(t):
+    """Whoever restarts a node with the address of the wrong cluster changes nothing."""
+    def members(node):
+        return [m["name"] for m in node.ask("CLUSTER", "STATUS")["members"]]
+    with Cluster(t.program, t.path("a"), 1) as mine, \
+            Cluster(t.program, t.path("b"), 1) as other:
+        n2 = mine.join("n2", mine.nodes[0])
+        wait_until(lambda: members(mine.nodes[0]) == ["n1", "n2"])
+        wait_until(lambda: "event=started" in n2.words())
+        n2.kill()
+        n2.place = ["--join", f"127.0.0.1:{other.nodes[0].port}"]
+        n2.start()
+        wait_until(lambda: n2.words().count("event=started") == 2)
+        equal(members(other.nodes[0]), ["n1"])
+        contains(n2.words(), "event=join-refused")
+        contains(n2.words(), "another cluster")
+        equal(members(mine.nodes[0]), ["n1", "n2"])
+
+
+@test
+def remove__of_a_node_that_never_was_is_refused(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        done = t.picket("cluster", "remove", "n9", "--on", cluster.url)
+        equal((done.returncode, done.stderr.count("\n")), (125, 1))
+        check("is removed" not in done.stderr, done.stderr)
+
+
+@test
+def cluster__finds_a_node_that_answers(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        url = cluster.url.replace("picket://", "picket://127.0.0.1:1,")
+        done = t.picket("cluster", "limits", "-o", "json", "--on", url)
+        equal((done.returncode, done.stderr), (0, ""))
+        check(json.loads(done.stdout)["leases"] > 0, done.stdout)
+
+
+@test
+def limits__are_shown_changed_and_the_same_on_every_node(t):
+    with site(t) as cluster:
+        def limits(node):
+            done = t.picket("cluster", "limits", "-o", "json", "--on", node.url)
+            equal((done.returncode, done.stderr), (0, ""))
+            return json.loads(done.stdout)
+        before = limits(cluster.nodes[0])
+        # As docs/protocol.md, gate.md and the manual page say.
+        equal([before[k] for k in ("fences", "value_bytes", "label_bytes", "replies")],
+              [1000000, 65536, 512, 16])
+        equal(before["stored_bytes"], 256 << 20)
+        done = t.picket("cluster", "configure", "fences=1", "leases=77", "--on",
+                        cluster.url)
+        equal((done.returncode, done.stdout), (0, ""))
+        for node in cluster.nodes:
+            equal(limits(node), before | {"fences": 1, "leases": 77})
+        claim = lambda name: t.picket("fence", "claim", name, "--token", 1, "--on",
+                                      cluster.url)
+        equal(claim("first").returncode, 0)
+        full = claim("second")
+        equal((full.returncode, full.stderr.count("\n")), (125, 1))
+        contains(full.stderr, "fences")
+        for wrong in ("leases=0", "leeses=5", "leases=many"):
+            done = t.picket("cluster", "configure", wrong, "--on", cluster.url)
+            equal((wrong, done.returncode, done.stderr.count("\n")), (wrong, 125, 1))
+        equal(limits(cluster.nodes[0])["leases"], 77)
 
 
 @test

@@ -477,7 +477,7 @@ def job__takes_a_detour_when_only_the_leader_is_out_of_reach(t):
 
 @test
 def job__is_dead_before_the_lock_moves_on(t):
-    with job_elsewhere(t, "2s") as (lan, cluster, away, run):
+    with job_elsewhere(t, "10s") as (lan, cluster, away, run):
         leader, pid = cluster.leader(), int(t.read("pid"))
         with leader.connect(SOON_S) as next_one:
             lease = open_lease(next_one)

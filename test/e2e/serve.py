@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`picket serve` and `picket dev`: a node's life, its doors, and whom it serves."""
 import contextlib
+import datetime
 import http.client
 import json
 import os
@@ -12,19 +13,9 @@ import sys
 import time
 
 from cluster import READY_S, Cluster, Connection, ServerError, fields, free_ports
-from tap import Failed, alive, check, contains, equal, main, test, wait_until
+from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 60000
-# What a monitor may rely on.
-METRICS = """picket_lock_acquire_wait_seconds picket_lock_hold_seconds
-picket_lock_lost_total picket_lock_acquire_failures_total picket_renewals_total
-picket_renewal_failures_total picket_fence_rejected_total picket_fence_shadowed_total
-picket_lease_expired_total
-picket_leases picket_locks_held picket_lock_waiters picket_last_token picket_leader
-picket_serving picket_term picket_commit_index picket_applied_index
-picket_leaderless_seconds_total picket_commit_seconds picket_batch_commands
-picket_connections picket_connections_refused_total picket_requests_total
-picket_no_space_total process_resident_memory_bytes picket_build_info""".split()
 
 
 def one(t):
@@ -163,6 +154,98 @@ def sigterm__without_a_quorum_refuses_what_is_pending(t):
             n.cont()
 
 
+def log_ms(words, event):
+    """When a node logged this event, in ms."""
+    ts = re.search(rf"ts=(\S+) level=info event={event} ", words)[1]
+    at = datetime.datetime.fromisoformat(ts.replace("Z", "+00:00"))
+    return at.timestamp() * 1000
+
+
+def is_full(node):
+    """Whether it takes in no more requests of the client that reads no answers."""
+    before = node.metric("picket_requests_total")
+    time.sleep(0.2)
+    return before > 20 and node.metric("picket_requests_total") == before
+
+
+@test
+def sigterm__twice_does_not_wait(t):
+    """Answers that nobody takes are waited for, 5 s at most, unless it is asked again. A
+    machine that stands still for as long proves nothing: then once more."""
+    for attempt in range(5):
+        with Cluster(t.program, t.path(f"c{attempt}"), 1) as cluster:
+            n1 = cluster.nodes[0]
+            with n1.connect() as c:
+                c.ask("LOCK", "ACQUIRE", open_lease(c), "db", "VALUE", "v" * 60000)
+                c.socket.sendall(b"LOCK SHOW db\r\n" * 1000)  # 60 MB of answers
+                wait_until(lambda n=n1: is_full(n), what="answers that nobody takes")
+                n1.process.terminate()
+                wait_until(lambda n=n1: "event=draining" in n.words(), what="draining")
+                n1.process.terminate()
+                equal(n1.process.wait(), 0)
+            words = n1.words()
+        contains(words, "drained=no")
+        if log_ms(words, "stopping") - log_ms(words, "draining") < 5000:
+            return
+    raise Failed("it waits although it was asked twice")
+
+
+@test
+def options__that_are_not_given_have_their_defaults(t):
+    """In a network of its own, where nobody else has those ports."""
+    script = f"ip link set lo up && exec {t.program} serve --log json"
+    p = subprocess.Popen(["unshare", "-n", "sh", "-c", script], cwd=t.dir, text=True,
+                         env=t.env, stderr=subprocess.PIPE)
+    line = p.stderr.readline()
+    if not line.startswith("{"):
+        skip("making a network is not permitted here: " + line)
+    event = json.loads(line)
+    equal([event[k] for k in ("event", "node", "clients", "http", "raft")],
+          ["started", "n1", "127.0.0.1:7420", "127.0.0.1:7421", "127.0.0.1:7422"])
+    mode = os.stat(t.path("picket-data")).st_mode
+    equal(mode & 0o777, 0o700)
+    p.terminate()
+    equal(p.wait(), 0)
+
+
+@test
+def advertised__host_is_what_others_are_told(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--advertise", "localhost"]) as c:
+        leader, follower = c.leader(), c.followers()[0]
+
+        def told():
+            with follower.connect() as k:
+                return str(refusal(k, "LEASE", "OPEN", 1000))
+        wait_until(lambda: told() == f"NOTLEADER localhost:{leader.port}",
+                   what="the leader's address")
+        equal(t.picket("run", "db", "--on", follower.url, "--", "true").returncode, 0)
+
+
+@test
+def sigterm__twice_waits_for_nobody_and_answers_what_is_pending(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect() as c, leader.connect() as other:
+            for n in followers:
+                n.stop()
+            c.send("LEASE", "OPEN", LONG_MS)
+
+            def pending():
+                status = other.ask("CLUSTER", "STATUS")
+                return status["last_index"] > status["commit_index"]
+            wait_until(pending)
+            leader.process.terminate()
+            wait_until(lambda: "event=draining" in leader.words())
+            leader.process.terminate()
+            try:
+                raise Failed(f"answered: {c.reply()}")
+            except ServerError as e:
+                equal(e.code, "UNKNOWN")
+        equal(leader.process.wait(20), 0)
+        for n in followers:
+            n.cont()
+
+
 @test
 def config_file__counts_less_than_the_command_line(t):
     port, raft = free_ports(2)
@@ -258,14 +341,10 @@ def http__shows_metrics_and_health(t):
                 c.ask("LOCK", "TRY", open_lease(c), "db")
         status, text = get(n1, "/metrics")
         equal(status, 200)
-        families = {}
         for line in text.splitlines():
-            if line.startswith("# TYPE "):
-                families[line.split()[2]] = line.split()[3]
-            elif not line.startswith("#"):
+            if not line.startswith("#"):
                 check(re.fullmatch(r"[a-z_]+(\{[^}]*\})? [0-9.e+-]+|.*\+Inf.*", line),
                       f"not a sample: {line!r}")
-        equal([m for m in METRICS if m not in families], [])
         for sample in ("picket_locks_held 1", "picket_last_token 1", "picket_leases 2",
                        'picket_lock_acquire_failures_total{reason="busy"} 1',
                        "picket_serving 1"):
@@ -300,10 +379,6 @@ def shadow_mode__is_counted_by_every_node_and_outlives_the_leader(t):
                    reply["value_bytes"]), (2, 1, 1, len("late")))
 
 
-def fences(node):
-    return int(re.search(r"^picket_fences (\d+)$", get(node, "/metrics")[1], re.M)[1])
-
-
 @test
 def kept_registers__end_on_every_node_though_nobody_asks(t):
     with three(t) as cluster:
@@ -316,7 +391,7 @@ def kept_registers__end_on_every_node_though_nobody_asks(t):
         leader.kill()  # the next one ends them
         others = [n for n in cluster.nodes if n is not leader]
         for node in others:
-            wait_until(lambda n=node: fences(n) == 1, what="the end of the others")
+            wait_until(lambda n=node: n.metric("picket_fences") == 1, what="their end")
 
 
 @test
@@ -362,92 +437,7 @@ def log__can_be_parsed_in_both_forms(t):
             check(event["level"] in ("error", "warn", "info"), f"no level: {line}")
             events.append(event["event"])
         equal((events[0], events[-1]), ("started", "stopped"))
-        check({"serving", "draining", "stopping"} <= set(events), str(events))
-
-
-# ---- requests ----
-
-@test
-def resp2__blocks_and_resp3__pushes(t):
-    with one(t) as cluster:
-        n1 = cluster.nodes[0]
-        with Connection(n1.port) as a, Connection(n1.port) as b, n1.connect() as c:
-            leases = [open_lease(x) for x in (a, b, c)]
-            first = fields(a.ask("LOCK", "ACQUIRE", leases[0], "db"))["token"]
-            b.send("LOCK", "ACQUIRE", leases[1], "db", "WAIT", "forever")
-            b.send("PING")
-            wait_until(lambda: fields(a.ask("LOCK", "SHOW", "db")).get("waiters") == 1)
-            queued = c.ask("LOCK", "ACQUIRE", leases[2], "db", "REQUEST", 77)
-            equal((queued["status"], queued["place"]), ("QUEUED", 2))
-            equal(c.ask("PING"), "PONG")
-            a.ask("LOCK", "RELEASE", leases[0], "db", first)
-            second = fields(b.reply())["token"]
-            equal(b.reply(), "PONG")
-            b.ask("LOCK", "RELEASE", leases[1], "db", second)
-            kind, what, event = c.push()
-            equal((kind, what, event["lease"], event["request"]),
-                  ("event", "granted", leases[2], 77))
-            check(first < second < event["token"], "tokens don't grow")
-            # A wait that ends without a grant says so, and how.
-            late = refusal(b, "LOCK", "ACQUIRE", leases[1], "db", "WAIT", 50)
-            equal(late.code, "TIMEOUT")
-
-
-@test
-def pipeline__of_10000_is_answered_in_order(t):
-    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
-        lease, n = open_lease(c), 5000
-        out = []
-        for i in range(n):
-            out.append(f"LOCK TRY {lease} l{i}\r\n")
-            out.append(f"ECHO {i}\r\n" if i % 100 == 0 else f"LOCK SHOW l{i} COUNT 1\r\n")
-        c.socket.settimeout(None)
-        data = "".join(out).encode()
-        pid = os.fork()
-        if pid == 0:
-            c.socket.sendall(data)
-            os._exit(0)
-        tokens = []
-        for i in range(n):
-            tokens.append(fields(c.reply())["token"])
-            second = c.reply()
-            if i % 100 == 0:
-                equal(second, str(i))
-            else:
-                equal(fields(fields(second)["rows"][0])["token"], tokens[-1])
-        os.waitpid(pid, 0)
-        equal(tokens, list(range(tokens[0], tokens[0] + n)))
-
-
-@test
-def pipeline__with_long_answers_does_not_get_stuck(t):
-    with three(t) as cluster:
-        for node in cluster.nodes:
-            with Connection(node.port) as c:
-                lease = open_lease(c)
-                value = "v" * 50000
-                c.ask("LOCK", "ACQUIRE", lease, node.name, "VALUE", value)
-                c.socket.sendall(b"INFO\r\n" * 3000)
-                c.socket.sendall(f"LOCK SHOW {node.name}\r\n".encode() * 100)
-                for _ in range(3000):
-                    contains(c.reply(), "picket_version")
-                for _ in range(100):
-                    equal(fields(fields(c.reply())["rows"][0])["value"], value)
-
-
-@test
-def words__are_read_as_typed_by_hand_and_by_redis_clients(t):
-    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
-        c.socket.sendall(b"PING\r\n\r\nping hello\r\n")
-        equal((c.reply(), c.reply()), ("PONG", "hello"))
-        equal(c.ask("SET", "k", "v", "NX", "PX", 5000), "OK")
-        equal(c.ask("SET", "k", "w", "NX", "PX", 5000), None)
-        equal(c.ask("GET", "k"), "v")
-        contains(c.ask("INFO"), "picket_version:")
-        for words in (("FROB",), ("LOCK", "FROB"), ("LOCK", "ACQUIRE"), ("HELLO", "4")):
-            refusal(c, *words)
-        equal(c.ask("QUIT"), "OK")
-        equal(c.socket.recv(1), b"")
+        check({"standing", "serving", "draining", "stopping"} <= set(events), str(events))
 
 
 # ---- followers ----
@@ -496,6 +486,51 @@ def follower__finds_the_new_leader_after_a_kill(t):
             with Connection(follower.port) as again:
                 other = fields(again.ask("LOCK", "ACQUIRE", lease, "other"))["token"]
                 check(other > token, f"token {other} after {token}")
+
+
+# ---- the command line beside other clients ----
+
+@test
+def release__leaves_the_other_holds_of_the_lease(t):
+    with one(t) as cluster, cluster.nodes[0].connect() as c:
+        lease = open_lease(c)
+        tokens = [acquire(c, lease, name) for name in ("a", "b")]
+        for name, token, closed in (("a", tokens[0], False), ("b", tokens[1], True)):
+            done = t.picket("release", name, "--token", token, "--lease", lease, "-o",
+                            "json", "--on", cluster.url)
+            equal((done.returncode, json.loads(done.stdout)["lease_closed"]), (0, closed))
+            if not closed:
+                equal(c.ask("LOCK", "SHOW", "b")["holders"], 1)
+
+
+def leases(node):
+    return int(re.search(r"^picket_leases (\d+)$", get(node, "/metrics")[1], re.M)[1])
+
+
+@test
+def bench__counts_what_was_done_and_leaves_nothing(t):
+    with one(t) as cluster, cluster.nodes[0].connect() as c:
+        def bench(*words):
+            done = t.picket("bench", "-t", "200ms", "-o", "json", *words, "--on",
+                            cluster.url)
+            return done.returncode, json.loads(done.stdout), done.stderr
+        code, told, said = bench("pairs", "-c", "4")
+        equal((code, told["errors"], told["clients"], said), (0, 0, 4, ""))
+        check(told["count"] > 0, told)
+        equal((told["pair"]["count"], told["release"]["count"]), (told["count"],) * 2)
+        wait_until(lambda: leases(cluster.nodes[0]) == 0, what="the end of its leases")
+        acquire(c, open_lease(c), "bench/0")
+        code, told, said = bench("latency")
+        equal((code, told["count"]), (1, 0))
+        check(told["errors"] > 0, told)
+        contains(said, "the first with: -BUSY")
+    for holds, clients in ((10, 3), (2, 16)):
+        with Cluster(t.program, t.path(f"c{holds}"), 1) as cluster:
+            done = t.picket("bench", "hold", "--holds", holds, "-c", clients, "--on",
+                            cluster.url)
+            equal((done.returncode, done.stderr), (0, ""))
+            listed = t.picket("ls", "-q", "bench/", "--on", cluster.url).stdout
+            equal(len(listed.split()), holds)
 
 
 # ---- picket dev ----

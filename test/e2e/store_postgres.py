@@ -241,6 +241,38 @@ def a_terminated_backend_is_told_at_once(t, db):
 
 
 @over(Postgres)
+def a_dead_session_keeps_others_out_for_its_ttl(t, db):
+    """P4: nobody has said that its holder knows."""
+    url = db.url + ADVISORY
+    token(t, url, "db")
+    dead, s = db.session(), db.session()
+    dead.done(OPEN[1])
+    equal(dead.value(STAND[1].format(1)), "held")
+    s.done(f"SELECT pg_terminate_backend({dead.value('SELECT pg_backend_pid()')})")
+    wait_until(lambda: s.value("SELECT count(*) FROM picket.session_lock") == "0",
+               what="the end of the session")
+    check(busy(t, url, "db"))
+    equal(s.value("SELECT until_at > clock_timestamp() + interval '5 minutes' "
+                  "FROM picket.closed WHERE name = 'db'"), "t")
+
+
+@over(Postgres)
+def a_stopped_session_is_broken(t, db):
+    """It can't let go by itself, so that the server ends it, long before its TTL."""
+    url = db.url + ADVISORY
+    p, first = hold(t, url, "db", "--ttl", LONG, "--lock-delay", "0s")
+    frozen = tree(p.pid)
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    done = t.picket("break", "db", "--reason", "it hangs", "--on", url)
+    equal((done.returncode, done.stderr), (0, ""))
+    check(token(t, url, "db", "-w", "120s") > first)
+    for pid in reversed(frozen):
+        os.kill(pid, signal.SIGCONT)
+    equal(p.wait(timeout=WAIT_S), 123)
+
+
+@over(Postgres)
 def a_waiter_survives_a_terminated_backend(t, db):
     url = db.url + LEASE
     p, first = hold(t, url, "db", "--ttl", LONG)
@@ -315,8 +347,10 @@ def a_lease_that_is_over_stays_so(t, db):
     s = db.session()
     lease = s.value("SELECT id FROM picket.lease")
     s.done("UPDATE picket.lease SET expires_at = clock_timestamp()")
+    renewal = f"SELECT picket.lease_renew({lease}, 0) IS NULL"
+    equal(s.value(renewal), "t")  # and nobody has seen it yet
     check(token(t, db.url, "db") > first)
-    equal(s.value(f"SELECT picket.lease_renew({lease}, 0) IS NULL"), "t")
+    equal(s.value(renewal), "t")
     equal(p.wait(timeout=WAIT_S), 123)  # it is told
 
 
@@ -514,7 +548,8 @@ def wrong_words_are_explained(t, db):
     refusal(t, db.url_of("app", "hush"), 122, shown, "password")
     refusal(t, f"postgres://app:hush@{place}/nowhere", 122, "password")
     refusal(t, db.url_of("app", "secret", "nowhere"), 125, "does not exist")
-    refusal(t, db.url + "?lock=hush", 125, "lease or advisory")
+    for mode in ("hush", "leases", "advisor", ""):
+        refusal(t, db.url + "?lock=" + mode, 125, "lease or advisory")
     refusal(t, db.url + "?wonder=1", 125, "is not a URL")
     refusal(t, f"postgres://app:hush@127.0.0.1:x{db.port}/postgres", 125, "is not a URL")
     refusal(t, f"postgresql://app:hush@127.0.0.1:{free_ports(1)[0]}/postgres", 125,

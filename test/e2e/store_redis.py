@@ -20,6 +20,7 @@ from tap import check, contains, equal, main, test, wait_until
 FAST = ("--ttl", "1s", "--lock-delay", "0s")
 SLOW = ("--ttl", "60s", "--lock-delay", "0s")
 KEY = "picket:db"
+CALL = os.path.abspath(os.environ.get("LOCK_CALL", "build/test/lock_call"))
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src",
                       "drivers", "lua", "lock.lua")
 
@@ -461,16 +462,31 @@ def redis__is_refused_to_who_requires_correctness(t):
 
 # ---- answers that get lost, and cables ----
 
+def a_word(word):
+    """As it is sent in a request; the script, which is sent before, has it otherwise."""
+    return b"\r\n" + word + b"\r\n"
+
+
 @test
 def redis__an_answer_that_gets_lost_takes_nothing_twice(t):
     server = one(t)
     for word in (b"open", b"stand", b"leave", b"close"):
-        cutter = Cutter(server.port, word)
+        cutter = Cutter(server.port, a_word(word))
         done = t.picket("run", *SLOW, "--on", f"redis://127.0.0.1:{cutter.port}", "db",
                         "--", "true")
         equal((word, done.returncode, done.stderr, cutter.cuts), (word, 0, "", 1))
         equal(server.keys(), [])
     equal(server.ask("GET", "picket-token:" + KEY), "4")
+
+
+@test
+def redis__a_release_whose_answer_gets_lost_is_no_loss(t):
+    server = one(t)
+    cutter = Cutter(server.port, a_word(b"leave"))
+    done = subprocess.run([CALL, f"redis://127.0.0.1:{cutter.port}", "60000"], text=True,
+                          input="take db 0\ndrop db\n", capture_output=True, check=True)
+    words = [line.split()[0] for line in done.stdout.splitlines()]
+    equal((words, cutter.cuts, server.keys()), (["OK", "OK"], 1, []))
 
 
 @test
@@ -558,6 +574,17 @@ def redlock__a_hold_without_a_majority_is_lost(t):
         server.ask("FLUSHALL")
     check("not renewed" not in lost(holder), "only the clock has told")
     equal([s.ask("EXISTS", KEY) for s in servers], [0] * 5)
+
+
+@test
+def redlock__a_key_of_another_is_not_renewed(t):
+    servers = five(t)
+    holder = hold(t, *FAST, "db")
+    for server in servers[:3]:
+        server.ask("SET", KEY, "somebody")
+    check("not renewed" not in lost(holder), "only the clock has told")
+    equal([s.ask("PTTL", KEY) for s in servers[:3]], [-1] * 3)  # as it was set
+    equal([s.ask("EXISTS", KEY) for s in servers[3:]], [0] * 2)
 
 
 @test

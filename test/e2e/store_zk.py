@@ -358,10 +358,9 @@ lib.picket_close(client)
 @test
 def child__has_none_of_the_librarys_descriptors(t):
     with zookeeper(t):
-        lib = os.path.join(os.path.dirname(t.program), "libpicket.so")
-        done = subprocess.run([sys.executable, "-c", PARENT, lib, t.env["PICKET_URL"]],
-                              text=True, capture_output=True, stdin=subprocess.DEVNULL,
-                              check=False)
+        done = subprocess.run([sys.executable, "-c", PARENT, t.library,
+                               t.env["PICKET_URL"]], text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL, check=False)
         if "__asan" in done.stderr or "sanitizer" in done.stderr:
             skip("the library needs its sanitizer")
         equal(done.stderr, "")
@@ -527,7 +526,7 @@ def job_elsewhere(t, ttl):
 
 @test
 def network__a_job_is_dead_before_the_lock_moves_on(t):
-    with job_elsewhere(t, "2s") as (lan, away, run):
+    with job_elsewhere(t, "10s") as (lan, away, run):
         pid = int(t.read("pid"))
         last = waiting(t, "db", command=("sh", "-c",
                        f"date +%s%N; test -e /proc/{pid} && echo runs; "
@@ -598,7 +597,7 @@ def ensemble__a_hold_survives_the_leader(t):
         t.env["PICKET_URL"] = f"zk://{places}"
         with contextlib.suppress(Skipped):
             equal(findings(t).get("nodes"), "fine")
-        holder = hold(t, "--ttl", "10s", "db")
+        holder = hold(t, "--ttl", "120s", "db")
         before = parsed(t.picket("show", "-o", "json", "db"))["holds"][0]["token"]
         leader, = [m for m in members if m.leads()]
         leader.kill()

@@ -114,6 +114,8 @@ class World:
     def __init__(self, folder):
         self.dir = folder
         self.program = os.path.abspath(os.environ.get("PICKET", "build/picket"))
+        self.library = os.environ.get("LIBPICKET", os.path.join(
+            os.path.dirname(self.program), "libpicket.so"))
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("PICKET")}
         self.env |= {"PICKET_URL": "local:" + self.path("state"), "HOME": folder,
                      "TMPDIR": folder, "LC_ALL": "C.UTF-8"}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Breaks each rule of tools/tidy.py and tools/purity.sh once and wants it reported."""
+"""Breaks each rule of tools/tidy.py, tools/purity.sh and promises.py once and wants it
+reported."""
 import os
 import subprocess
 import sys
@@ -72,6 +73,108 @@ def tidy__reports_each_broken_rule(t):
         else:
             contains(done.stdout, f"{path}:{finding}")
         equal(done.returncode, 0 if finding is None else 1)
+
+
+# A small tree that keeps every rule of promises.py.
+KEPT = {
+    "README.md": "# It\nTokens grow.\n## Bounds\n- a request has\n  16 words\n"
+                 "## The tree\nfolders\n2 golden scenarios\n`make test`\n",
+    "Makefile": "test:\n\techo\n",
+    "docs/picket.1": ".Sh OPTIONS\n.Bl\n.It Fl -fast\nGoes fast.\n.El\n.Sh ENVIRONMENT\n"
+                     ".Bl\n.It Ev PICKET_URL\nThe store.\n.El\n",
+    "docs/operations.md": "# Ops\n| `picket_a_total` | counter |\n",
+    "include/it.h": "/* Names are short. */\n    X(OK, DONE)\nint picket_go(void);\n",
+    "src/cli/it.c": 'getenv("PICKET_URL"); {PK_OPTION_FLAG, 0, "fast"}',
+    "src/server/metrics.c": '"picket_a_total"',
+    "test/meson.build": "'grow', 'it', 'page', files('web/it.py')",
+    "test/e2e/grow.py": "@test\ndef grow__always(t):\n    run('--fast', 'PICKET_URL')\n"
+                        "def helper():\n",
+    "test/unit/test_it.c": "TEST(it__goes)\n{ picket_go() == PICKET_OK; "
+                           "picket_a_total }\n",
+    "test/web/page.mjs": 'test("a_page", async () => {});\n',
+    "test/scenario/one.txt": "", "test/scenario/two.txt": "",
+    "test/promises.txt": """# a remark
+document README.md
+promise Tokens   grow.
+test test/e2e/grow.py: grow__always
+test test/scenario/one.txt
+whole Bounds
+promise has 16 words
+test test/unit/test_it.c: it__goes
+none The tree
+document docs/picket.1
+promise .It Fl -fast Goes fast.
+test test/e2e/grow.py: grow__always
+whole ENVIRONMENT
+promise The store.
+test test/web/page.mjs: a_page
+document docs/operations.md
+promise picket_a_total
+test test/unit/test_it.c: it__goes
+document include/it.h
+promise Names are short.
+test test/unit/test_it.c: it__goes
+"""}
+# What to replace in which file, and the finding it must give.
+BREACHES = [
+    ("README.md", "Tokens grow", "Tokens shrink", "README.md does not say: Tokens grow."),
+    ("README.md", "## The", "- another bound\n## The", "not in the list: - another"),
+    ("README.md", "## The", "## News\nMore.\n## The", "no promise of section News"),
+    ("README.md", "2 golden", "3 golden", "it says 3, and test/scenario/*.txt has 2"),
+    ("README.md", "make test", "make tea", "the Makefile has no target tea"),
+    ("test/promises.txt", "none The tree\n", "", "no promise of section The tree"),
+    ("test/promises.txt", "The tree", "The forest", "no section The forest"),
+    ("test/promises.txt", "none The tree", "none It", "It does promise something"),
+    ("test/promises.txt", "document include/it.h", "# gone", "include/it.h: not in"),
+    ("test/promises.txt", "document docs/picket.1", "document docs/no.1", "no document"),
+    ("test/promises.txt", "grow__always\ntest", "grow__x\ntest", "no test grow__x"),
+    ("test/promises.txt", ": grow__always\ntest", ": helper\ntest", "has no test helper"),
+    ("test/promises.txt", ": grow__always\ntest", "\ntest", "which test of test/e2e/gr"),
+    ("test/promises.txt", "it.c: it__goes\nnone", "it.c: it\nnone", "has no test it"),
+    ("test/promises.txt", "mjs: a_page", "mjs: page", "page.mjs has no test page"),
+    ("test/promises.txt", "scenario/one", "scenario/six", "no file test/scenario/six"),
+    ("test/promises.txt", "test test/web/page.mjs: a_page\n", "", "no test for: The st"),
+    ("test/promises.txt", "promise The store.", "promse The", "not a line of this list"),
+    ("test/promises.txt", "whole Bounds", "not all\nwhole Bounds", "does not say: all"),
+    ("test/meson.build", "'grow', ", "", "does not run test/e2e/grow.py"),
+    ("test/e2e/grow.py", "--fast", "-f", "no test uses --fast"),
+    ("test/e2e/grow.py", "'PICKET_URL'", "''", "no test uses $PICKET_URL"),
+    ("src/cli/it.c", '"fast"', '"slow"', "--slow is not in docs/picket.1"),
+    ("src/cli/it.c", "PICKET_URL", "PICKET_ODD", "$PICKET_ODD is not in docs/picket.1"),
+    ("src/server/metrics.c", "_a_", "_b_", "metrics.c has no metric picket_a_total"),
+    ("src/server/metrics.c", '"', '"picket_b_total', "picket_b_totalpicket_a_total of"),
+    ("README.md", "folders", "picket_c_total", "no source has the metric picket_c_tot"),
+    ("test/unit/test_it.c", "picket_a_total", "", "no test looks at picket_a_total"),
+    ("test/unit/test_it.c", "picket_go()", "", "no test calls picket_go"),
+    ("test/unit/test_it.c", "PICKET_OK", "", "no test sees PICKET_OK"),
+]
+
+
+def promises(folder):
+    lint = os.path.join(HERE, "promises.py")
+    return subprocess.run([sys.executable, lint, folder], capture_output=True, text=True,
+                          check=False)
+
+
+def plant(t, folder, files):
+    for path, text in files.items():
+        full = os.path.join(t.path(folder), path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w", encoding="utf-8") as f:
+            f.write(text)
+    return t.path(folder)
+
+
+@test
+def promises__reports_each_breach(t):
+    done = promises(plant(t, "kept", KEPT))
+    equal((done.stdout, done.stderr, done.returncode), ("", "", 0))
+    for number, (path, old, new, finding) in enumerate(BREACHES):
+        equal((old, old in KEPT[path]), (old, True))
+        changed = KEPT | {path: KEPT[path].replace(old, new, 1)}
+        done = promises(plant(t, str(number), changed))
+        contains(done.stdout, finding)
+        equal(done.returncode, 1)
 
 
 def purity(t, code):

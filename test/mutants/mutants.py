@@ -19,7 +19,8 @@ The format of a list:
 
     mutant  short_name_of_the_mistake
     test    test_client lease__         a test of meson's list, and its arguments
-    test    conform_local =fork__       optional: tried if the first one sees nothing
+    test    conform_local fork__        optional: tried if the first one sees nothing
+    test    SEEDS=9 parity              variables of the environment may come first
     slow                                optional: never part of a sample
     file    src/client/client.c
     -    the text to replace, which must be in the file exactly once;
@@ -37,6 +38,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -102,6 +104,14 @@ def parse(path):
     return found
 
 
+def split(words):
+    """Variables, name and arguments of a test."""
+    n = 0
+    while re.fullmatch(r"[A-Z_]+=.*", words[n]):
+        n += 1
+    return dict(w.split("=", 1) for w in words[:n]), words[n], list(words[n + 1:])
+
+
 def replaced(path, old, new):
     """The text of a source file with the mistake in it."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as f:
@@ -118,15 +128,16 @@ class Build:
     def __init__(self, folder):
         self.folder = os.path.abspath(folder)
         self.tests = {t["name"]: t for t in self._introspect("--tests")}
-        self.programs = {}   # absolute path of an executable -> ninja's target
+        self.programs = {}   # absolute path of a program or library -> ninja's target
         for target in self._introspect("--targets"):
-            if target["type"] == "executable":
+            if target["type"] in ("executable", "shared library"):
                 path = target["filename"][0]
                 self.programs[path] = os.path.relpath(path, self.folder)
         with open(self.path("compile_commands.json"), encoding="utf-8") as f:
             self.compiles = json.load(f)
         self._lock = threading.Lock()
         self._commands = {}
+        self._inputs = {}
 
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
@@ -166,19 +177,33 @@ class Build:
         raise Broken(f"{path} is neither compiled nor part of a C file")
 
     def invocation(self, words):
-        """Arguments and environment of a test; `words` is its name and arguments."""
-        test = self.tests.get(words[0])
+        """Arguments and environment of a test, for a line of a list."""
+        variables, name, more = split(words)
+        test = self.tests.get(name)
         if test is None:
-            raise Broken(f"there is no test {words[0]}")
-        args = list(test["cmd"])
-        if words[0] in OWN_ARGUMENTS:
+            raise Broken(f"there is no test {name}")
+        # Meson lists a program among the arguments by its path in the build folder.
+        args = [self.path(a) if self.path(a) in self.programs else a
+                for a in test["cmd"]]
+        if name in OWN_ARGUMENTS:
             args = args[:1]
-        return args + words[1:], dict(test["env"])
+        return args + more, dict(test["env"]) | variables
 
     def uses(self, words):
         """The programs that a test runs."""
         args, env = self.invocation(words)
         return [p for p in self.programs if p in args or p in env.values()]
+
+    def contains(self, program, path):
+        """Whether the program is made of this source, among others."""
+        source = os.path.relpath(os.path.join(ROOT, path), self.folder)
+        with self._lock:
+            if program not in self._inputs:
+                done = subprocess.run(["ninja", "-C", self.folder, "-t", "inputs",
+                                       self.programs[program]], check=True, text=True,
+                                      stdout=subprocess.PIPE)
+                self._inputs[program] = set(done.stdout.splitlines())
+            return source in self._inputs[program]
 
     def prepare(self, mutants):
         targets = {self.programs[p] for m in mutants for t in m.tests
@@ -280,11 +305,11 @@ def run_test(build, words, work, programs):
     if code == 0:
         return None
     if code is None:
-        return f"{words[0]} hung"
+        return f"{split(words)[1]} hung"
     failed = [l.split(" - ", 1)[-1] for l in lines if l.startswith("not ok")]
     how = failed[0] if failed else f"ended with {code}" if code > 0 else \
         signal.Signals(-code).name
-    return f"{words[0]}: {how}"
+    return f"{split(words)[1]}: {how}"
 
 
 def plant(build, mutant):
@@ -295,7 +320,8 @@ def plant(build, mutant):
         linked = {}
         for words in mutant.tests:
             for program in build.uses(words):
-                if program not in linked:
+                if program not in linked and any(build.contains(program, path)
+                                                 for path, _, _ in mutant.files):
                     linked[program] = link_mutant(build, program, objects, instead, work)
             how = run_test(build, words, work, linked)
             if how is not None:

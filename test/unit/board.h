@@ -40,10 +40,13 @@ struct visit {
     struct board *board;
     struct pk_store *bridge;
     enum fate fate;
-    bool stir;       /* while it is asked where it stands */
-    bool end;        /* while it is asked: somebody ends it */
-    bool missed;     /* the next await does not know what was said before */
-    uint64_t broken; /* a request whose hold a renewal says was broken */
+    bool stir;              /* while it is asked where it stands */
+    bool end;               /* while it is asked: somebody ends it */
+    bool missed;            /* the next await does not know what was said before */
+    uint64_t broken;        /* a request whose hold a renewal says was broken */
+    uint64_t slow_ms;       /* how long it takes to say where a stake stands */
+    uint64_t asked_ms;      /* when that was asked last */
+    uint64_t hold_until_ms; /* of the stake that left last */
     unsigned stands, leaves, awaits, forgotten, renewals;
     bool closed;
 };
@@ -138,6 +141,9 @@ static inline enum picket_status board_stand(void *own, struct pk_stake *k, bool
     struct visit *v = own;
     (void)until_ms;
     v->stands++;
+    v->asked_ms = pk_clock_ms();
+    while (pk_clock_ms() < v->asked_ms + v->slow_ms) {
+    }
     if (v->board->ended == k->lease) {
         return PICKET_LOST;
     }
@@ -174,6 +180,7 @@ static inline enum picket_status board_leave(void *own, struct pk_stake *k, uint
     struct visit *v = own;
     (void)u;
     v->leaves++;
+    v->hold_until_ms = k->hold_until_ms;
     if (away(v) != PICKET_OK) {
         return PICKET_UNREACHABLE;
     }

@@ -12,6 +12,7 @@
 #define PICKET_TEST_FAKENODE_H
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <picket.h>
 #include <poll.h>
@@ -38,6 +39,7 @@ struct conn {
     char in[IN_MAX];
     size_t in_len;
     struct pk_resp_out out;
+    struct pk_resp_out withheld; /* events, while the world withholds them */
 };
 
 /* One request for the machine, as it came. */
@@ -82,6 +84,7 @@ struct world {
         struct conn *conn;
     } owners[CONNS * NODES];
     unsigned n_owners;
+    bool withholds; /* events reach the owner of their lease only after world_tell() */
     struct node nodes[NODES];
 };
 
@@ -134,6 +137,7 @@ static inline void conn_close(struct conn *c)
     }
     c->watching = false;
     c->out.len = 0;
+    c->withheld.len = 0;
     c->in_len = 0;
 }
 
@@ -142,7 +146,10 @@ static inline void publish(const struct pk_effect *e)
     bool about = e->kind == PK_EV_GRANTED || e->kind == PK_EV_ENDED ||
                  e->kind == PK_EV_LEFT || e->kind == PK_EV_LEASE_ENDED;
     struct conn *owner = about ? owner_of(e->lease) : NULL;
-    if (owner != NULL) {
+    if (owner != NULL && world.withholds) {
+        owner->withheld.resp3 = owner->out.resp3;
+        pk_proto_write_event(&owner->withheld, e);
+    } else if (owner != NULL) {
         pk_proto_write_event(&owner->out, e);
         conn_flush(owner);
     }
@@ -421,9 +428,11 @@ static inline void node_down(struct node *n)
         pthread_mutex_unlock(&world.mutex);
         node_nudge(n);
         pthread_join(n->thread, NULL);
+        pthread_mutex_lock(&world.mutex); /* other nodes have the same owners */
         for (int i = 0; i < CONNS; i++) {
             conn_close(&n->conns[i]);
         }
+        pthread_mutex_unlock(&world.mutex);
         (void)close(n->listener);
         (void)close(n->nudge);
         n->up = false;
@@ -456,6 +465,32 @@ static inline void node_misbehave(struct node *n, const char *when, unsigned tim
     n->times = times;
     n->undone = undone;
     n->instead = instead;
+    pthread_mutex_unlock(&world.mutex);
+}
+
+/* From now on the owners of leases are told nothing of what happens. */
+static inline void world_withhold(void)
+{
+    pthread_mutex_lock(&world.mutex);
+    world.withholds = true;
+    pthread_mutex_unlock(&world.mutex);
+}
+
+/* Tells the owners what was withheld from them. */
+static inline void world_tell(void)
+{
+    pthread_mutex_lock(&world.mutex);
+    world.withholds = false;
+    for (int n = 0; n < NODES; n++) {
+        for (int i = 0; i < CONNS; i++) {
+            struct conn *c = &world.nodes[n].conns[i];
+            if (c->withheld.len > 0) {
+                pk_resp_raw(&c->out, c->withheld.data, c->withheld.len);
+                c->withheld.len = 0;
+                conn_flush(c);
+            }
+        }
+    }
     pthread_mutex_unlock(&world.mutex);
 }
 
@@ -493,6 +528,7 @@ static inline void world_end(void)
         }
         for (int k = 0; k < CONNS; k++) {
             pk_resp_free(&n->conns[k].out);
+            pk_resp_free(&n->conns[k].withheld);
         }
     }
     pk_machine_free(world.machine);
@@ -546,6 +582,44 @@ static inline const char *node_url(const struct node *n)
     static char text[64];
     (void)snprintf(text, sizeof text, "picket://127.0.0.1:%u", (unsigned)n->port);
     return text;
+}
+
+/* ---- clients ---- */
+
+enum { PATIENCE_MS = 120000, LONG_TTL_MS = 600000 };
+
+static inline struct picket *open_client(const char *url, uint32_t ttl_ms)
+{
+    struct picket *p = NULL;
+    struct picket_options o = {.ttl_ms = ttl_ms};
+    CHECK(picket_open(url, &o, &p) == PICKET_OK);
+    return p;
+}
+
+static inline struct picket_lock *take(struct picket *p, const char *name)
+{
+    struct picket_lock *l;
+    CHECK(picket_acquire(p, name, NULL, &l) == PICKET_OK);
+    return l;
+}
+
+static inline struct picket_lock *enqueue(struct picket *p, const char *name,
+                                          const struct picket_acquire_options *o)
+{
+    struct picket_want want = {.name = name};
+    struct picket_lock *l;
+    CHECK(picket_enqueue(p, &want, 1, o, &l) == PICKET_OK);
+    return l;
+}
+
+static inline bool readable(int fd, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n;
+    do {
+        n = poll(&p, 1, timeout_ms);
+    } while (n < 0 && errno == EINTR);
+    return n == 1;
 }
 
 #endif

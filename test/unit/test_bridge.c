@@ -273,6 +273,21 @@ TEST(bridge__takes_back_later_what_it_could_not_at_once)
     depart(g, 1);
 }
 
+/* A late copy of the acquire must not undo the cancel that came after it. */
+TEST(bridge__does_not_take_up_again_what_was_cancelled)
+{
+    struct guest g[1];
+    arrive_all(g, 1);
+    struct pk_command c = acquire(&g[0], "a", PK_WAIT_FOREVER);
+    g[0].visit.fate = ANSWER_LOST;
+    CHECK(ask(&g[0], c) == PICKET_UNKNOWN);
+    g[0].visit.fate = NOT_ASKED;
+    CHECK(ask(&g[0], cancel(&g[0], c.request)) == PICKET_UNREACHABLE);
+    g[0].visit.fate = ANSWERED;
+    CHECK(ask(&g[0], c) == PICKET_CANCELLED);
+    depart(g, 1);
+}
+
 /* ---- limits ---- */
 
 TEST(bridge__ends_a_wait_at_its_limit_and_leaves_nothing)
@@ -316,6 +331,20 @@ TEST(bridge__ends_a_hold_at_its_limit)
     const struct pk_effect *e = news(&g[0]);
     CHECK(e->kind == PK_EV_ENDED && e->end == PK_END_OVERHELD);
     CHECK_U64(board.count, 0);
+    depart(g, 1);
+}
+
+/* The store may have granted it as soon as it was asked, however late it answers. */
+TEST(bridge__counts_a_hold_from_before_the_question)
+{
+    struct guest g[1];
+    arrive_all(g, 1);
+    struct pk_command c = acquire(&g[0], "a", 0);
+    c.max_hold_ms = 20;
+    g[0].visit.slow_ms = 5;
+    CHECK(reply_of(&g[0], c) == PK_OK);
+    CHECK(news(&g[0])->end == PK_END_OVERHELD);
+    CHECK(g[0].visit.hold_until_ms <= g[0].visit.asked_ms + 20);
     depart(g, 1);
 }
 
@@ -382,6 +411,21 @@ TEST(bridge__looks_after_holds_when_something_was_missed)
     g[1].visit.missed = true;
     e = news(&g[1]);
     CHECK(e->kind == PK_EV_LEASE_ENDED && e->lease == g[1].lease);
+    depart(g, 2);
+}
+
+/* And with what it waits for. */
+TEST(bridge__looks_after_waits_when_something_was_missed)
+{
+    struct guest g[2];
+    arrive_all(g, 2);
+    CHECK(reply_of(&g[0], acquire(&g[0], "a", 0)) == PK_OK);
+    uint64_t token = g[0].answer.list[0].token;
+    CHECK(reply_of(&g[1], acquire(&g[1], "a", PK_WAIT_FOREVER)) == PK_QUEUED);
+    CHECK(reply_of(&g[0], release(&g[0], "a", token)) == PK_OK);
+    expect_quiet(&g[1]);
+    g[1].visit.missed = true;
+    CHECK(news(&g[1])->kind == PK_EV_GRANTED);
     depart(g, 2);
 }
 

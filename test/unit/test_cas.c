@@ -19,6 +19,8 @@ struct toy {
     unsigned swaps, lost;
     int lose; /* so many swaps are lost to somebody else first */
     enum picket_status broken;
+    enum picket_status answer; /* of a swap that was done */
+    uint64_t overtake;         /* a token that claims before a value is read; 0: none */
 };
 
 static enum picket_status load(void *ctx, const char *name, int with_value,
@@ -27,6 +29,10 @@ static enum picket_status load(void *ctx, const char *name, int with_value,
     struct toy *t = ctx;
     (void)name;
     pthread_mutex_lock(&t->mutex);
+    if (with_value != 0 && t->overtake != 0) {
+        t->fence.token = t->overtake;
+        t->version++;
+    }
     if (t->version > 0) {
         out->fence = t->fence;
         snprintf(out->version, sizeof out->version, "v%u", t->version);
@@ -63,7 +69,7 @@ static enum picket_status swap(void *ctx, const char *name, const char *version,
             memcpy(t->value, next->value, next->len);
             t->len = next->len;
         }
-        s = PICKET_OK;
+        s = t->answer;
     }
     t->lost += s == PICKET_BUSY;
     pthread_mutex_unlock(&t->mutex);
@@ -196,6 +202,35 @@ TEST(cas__a_read_with_a_token_raises_the_fence_first)
     CHECK_U64(fence, 5);
     CHECK(picket_resource_set(r, "x", 4, "late", 4, NULL) == PICKET_STALE);
     CHECK(picket_resource_get(r, "x", 4, &value, &len, NULL) == PICKET_STALE);
+    picket_resource_close(r);
+}
+
+/* What a higher token has written is not for the one before it. */
+TEST(cas__a_read_that_is_overtaken_is_refused)
+{
+    struct toy t = TOY;
+    struct picket_resource *r = over(&t);
+    char *value = NULL;
+    size_t len;
+    uint64_t fence = 0;
+    CHECK(picket_resource_set(r, "x", 5, "abc", 3, NULL) == PICKET_OK);
+    t.overtake = 6;
+    CHECK(picket_resource_get(r, "x", 5, &value, &len, &fence) == PICKET_STALE);
+    CHECK_U64(fence, 6);
+    CHECK(value == NULL);
+    CHECK(picket_resource_get(r, "x", 6, &value, &len, &fence) == PICKET_OK);
+    CHECK_STR(value, "abc");
+    free(value);
+    picket_resource_close(r);
+}
+
+TEST(cas__a_swap_of_unknown_outcome_is_not_repeated)
+{
+    struct toy t = TOY;
+    t.answer = PICKET_UNKNOWN;
+    struct picket_resource *r = over(&t);
+    CHECK(picket_resource_set(r, "x", 7, "v", 1, NULL) == PICKET_UNKNOWN);
+    CHECK_U64(t.swaps, 1);
     picket_resource_close(r);
 }
 

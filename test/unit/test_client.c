@@ -5,13 +5,16 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/client.h"
 #include "client/keeper.h"
 #include "host/clock.h"
 #include "statedir.h"
@@ -104,6 +107,68 @@ TEST(client__busy_names_the_holder)
     picket_view_free(v);
     picket_close(b);
     picket_close(a);
+}
+
+TEST(client__try_never_waits)
+{
+    fresh();
+    struct picket *a = open_client(0);
+    struct picket *b = open_client(0);
+    struct picket_lock *l, *m;
+    struct picket_acquire_options o = {.wait_ms = 1000};
+    CHECK(picket_acquire(a, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_try(b, "db", &o, &m) == PICKET_BUSY);
+    picket_close(b);
+    picket_close(a);
+}
+
+/* What is written into the label that others read is one line. */
+TEST(client__a_note_stays_on_its_line)
+{
+    fresh();
+    struct picket *p;
+    struct picket_lock *l;
+    struct picket_view *v;
+    struct picket_options o = {.note = "nightly\nnote=of somebody else"};
+    CHECK(picket_open(url, &o, &p) == PICKET_OK);
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_show(p, "db", &v) == PICKET_OK);
+    CHECK_STR(v->rows[0].note, "nightly note=of somebody else");
+    picket_view_free(v);
+    picket_close(p);
+}
+
+TEST(client__shows_for_how_long_a_lock_is_held)
+{
+    fresh();
+    struct picket *p = open_client(60000);
+    struct picket_lock *l;
+    struct picket_view *v;
+    CHECK(picket_acquire(p, "earlier", NULL, &l) == PICKET_OK);
+    (void)usleep(300000); /* a store that is older than the hold */
+    uint64_t before = pk_clock_ms();
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_show(p, "db", &v) == PICKET_OK);
+    CHECK(v->rows[0].for_ms <= pk_clock_ms() - before + 1);
+    picket_view_free(v);
+    CHECK(picket_show(p, "earlier", &v) == PICKET_OK);
+    CHECK(v->rows[0].for_ms >= 300);
+    picket_view_free(v);
+    picket_close(p);
+}
+
+TEST(client__handles_close_their_descriptors)
+{
+    fresh();
+    struct picket *p = open_client(60000);
+    struct picket_lock *l;
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    size_t before = entries_of("/proc/self/fd");
+    CHECK(picket_loss_fd(l) >= 0 && picket_ready_fd(l) >= 0);
+    CHECK_U64(entries_of("/proc/self/fd"), before + 2);
+    picket_lock_close(l);
+    CHECK_U64(entries_of("/proc/self/fd"), before);
+    picket_close(p);
 }
 
 struct waiter {
@@ -342,6 +407,22 @@ TEST(client__lease_lost_at_once_is_replaced)
     picket_close(p);
 }
 
+/* Grace is for a lease that may come back. The loss descriptor is a timer. */
+TEST(client__max_hold_ends_without_grace)
+{
+    fresh();
+    struct picket_options o = {.ttl_ms = 60000, .grace_ms = 3600000};
+    struct picket_acquire_options hold = {.max_hold_ms = 30000};
+    struct picket *p;
+    struct picket_lock *l;
+    struct itimerspec left;
+    CHECK(picket_open(url, &o, &p) == PICKET_OK);
+    CHECK(picket_acquire(p, "db", &hold, &l) == PICKET_OK);
+    CHECK(timerfd_gettime(picket_loss_fd(l), &left) == 0);
+    CHECK(left.it_value.tv_sec < 30);
+    picket_close(p);
+}
+
 /* Renewals keep a lock for many times its TTL. */
 TEST(client__lease_is_renewed)
 {
@@ -355,27 +436,65 @@ TEST(client__lease_is_renewed)
     picket_close(p);
 }
 
-/* A forked child can't use the handle, and its going away does not end the parent's lock.
- */
-TEST(client__fork_leaves_the_lock_with_the_parent)
+/* A thread takes a number for its request, and before it sends it, others send more
+ * requests than the store remembers: the number is too old, but the request was never
+ * run. */
+TEST(client__a_request_overtaken_by_others_is_sent_again)
 {
     fresh();
-    struct picket *p = open_client(0);
-    struct picket_lock *l;
+    struct picket *p = open_client(60000);
+    struct picket_lock *l, *m;
+    struct pk_effects answer = {0};
     CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
-    pid_t child = fork();
-    if (child == 0) {
-        bool refused =
-            picket_release(l) == PICKET_FORKED && picket_state(l) == PICKET_GONE;
-        picket_lock_close(l);
-        picket_close(p);
-        _exit(refused ? 0 : 1);
+    struct pk_command c = {.verb = PK_LOCK_RELEASE,
+                           .lease = picket_lease(p),
+                           .request = pk_client_request(p),
+                           .name = pk_text("db"),
+                           .token = picket_token(l)};
+    for (int i = 0; i < 40; i++) {
+        CHECK(picket_acquire(p, "other", NULL, &m) == PICKET_OK);
+        picket_lock_close(m);
     }
-    int status = -1;
-    waitpid(child, &status, 0);
-    CHECK_U64((uint64_t)status, 0);
-    CHECK(picket_checkpoint(l, 1) == PICKET_OK);
-    CHECK(picket_release(l) == PICKET_OK);
+    CHECK(pk_client_call(p, &c, pk_clock_ms() + 20000, &answer) == PICKET_OK);
+    CHECK(pk_client_verdict(&answer) == PICKET_OK);
+    pk_effects_free(&answer);
+    CHECK(picket_try(p, "db", NULL, &m) == PICKET_OK);
+    picket_close(p);
+}
+
+TEST(client__watch_tells_of_its_prefix_only)
+{
+    fresh();
+    struct picket *p = open_client(60000);
+    struct picket_watch *w;
+    struct picket_lock *l;
+    struct picket_event e;
+    CHECK(picket_watch_open(p, "db/", &w) == PICKET_OK);
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    CHECK(picket_acquire(p, "dc/1", NULL, &l) == PICKET_OK);
+    CHECK(picket_acquire(p, "db/1", NULL, &l) == PICKET_OK);
+    CHECK(picket_watch_next(w, 20000, &e) == PICKET_OK);
+    CHECK_STR(e.name, "db/1");
+    picket_watch_close(w);
+    picket_close(p);
+}
+
+TEST(client__a_store_that_promises_less_is_refused)
+{
+    const char *redlock = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    struct picket_options o = {.require = "correctness"};
+    struct picket *p;
+    fresh();
+    CHECK(picket_open(url, &o, &p) == PICKET_OK);
+    picket_close(p);
+    if (picket_open(redlock, NULL, &p) != PICKET_OK) {
+        SKIP("no such store is built in");
+    }
+    picket_close(p);
+    CHECK(picket_open(redlock, &o, &p) == PICKET_UNSUPPORTED);
+    CHECK(strstr(picket_last_error(), "promises only efficiency") != NULL);
+    o.require = "efficiency";
+    CHECK(picket_open(redlock, &o, &p) == PICKET_OK);
     picket_close(p);
 }
 
@@ -411,12 +530,16 @@ TEST(client__fence_refuses_the_zombie)
     uint64_t fence = 0;
     CHECK(picket_fence_set(p, "file", 1, "one", 3, &fence) == PICKET_OK);
     CHECK(picket_fence_check(p, "file", 2, &fence) == PICKET_UNCLAIMED);
+    CHECK_U64(fence, 1);
     CHECK(picket_fence_claim(p, "file", 2, &fence) == PICKET_OK);
+    fence = 0;
     CHECK(picket_fence_set(p, "file", 1, "zombie", 6, &fence) == PICKET_STALE);
     CHECK_U64(fence, 2);
     char *value;
     size_t len;
+    fence = 0;
     CHECK(picket_fence_get(p, "file", 1, &value, &len, &fence) == PICKET_STALE);
+    CHECK_U64(fence, 2);
     CHECK(picket_fence_get(p, "file", 0, &value, &len, &fence) == PICKET_OK);
     CHECK_STR(value, "one");
     free(value);
@@ -454,6 +577,8 @@ TEST(client__bad_arguments_are_explained)
     struct picket *p;
     struct picket_options o = {.ttl_ms = 10};
     CHECK(picket_open(url, &o, &p) == PICKET_BADARG);
+    o.ttl_ms = 24 * 3600 * 1000 + 1;
+    CHECK(picket_open(url, &o, &p) == PICKET_BADARG);
     o = (struct picket_options){.require = "speed"};
     CHECK(picket_open(url, &o, &p) == PICKET_BADARG);
     CHECK(picket_open("carrier-pigeon:home", NULL, &p) == PICKET_BADARG);
@@ -468,10 +593,69 @@ TEST(client__bad_arguments_are_explained)
     picket_close(p);
 }
 
+TEST(client__a_port_of_postgres_is_a_port)
+{
+    struct picket *p;
+    if (picket_open("postgres://bob:secret@127.0.0.1:1,127.0.0.1:65535/db", NULL, &p) !=
+        PICKET_OK) {
+        CHECK(strstr(picket_last_error(), "no driver for postgres") != NULL);
+        SKIP("no PostgreSQL is built in");
+    }
+    picket_close(p);
+    CHECK(picket_open("postgres://bob:secret@127.0.0.1:65536/db", NULL, &p) ==
+          PICKET_BADARG);
+    CHECK(strstr(picket_last_error(), "secret") == NULL);
+}
+
+struct mask {
+    _Atomic bool known;
+    sigset_t blocked;
+};
+
+static void note_mask(uint64_t safe_until_ms, void *ctx)
+{
+    struct mask *m = ctx;
+    (void)safe_until_ms;
+    if (!m->known) {
+        pthread_sigmask(SIG_BLOCK, NULL, &m->blocked);
+        m->known = true;
+    }
+}
+
+/* Signals are for the program's own threads: a handler of the program never runs in the
+ * client's. */
+TEST(client__its_thread_takes_no_signals)
+{
+    fresh();
+    struct picket *p = open_client(3000);
+    struct picket_lock *l;
+    static struct mask m;
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    picket_on_renewal(l, note_mask, &m);
+    for (uint64_t until = pk_clock_ms() + 20000; !m.known;) {
+        CHECK(pk_clock_ms() < until);
+        (void)usleep(1000);
+    }
+    CHECK(sigismember(&m.blocked, SIGTERM) == 1);
+    CHECK(sigismember(&m.blocked, SIGCHLD) == 1);
+    picket_close(p);
+}
+
 TEST(client__statuses_have_outcomes)
 {
     CHECK(picket_outcome(PICKET_OK) == PICKET_DONE);
     CHECK(picket_outcome(PICKET_BUSY) == PICKET_NOT_DONE);
     CHECK(picket_outcome(PICKET_UNKNOWN) == PICKET_OUTCOME_UNKNOWN);
     CHECK_STR(picket_status_name(PICKET_STALE), "STALE");
+#define X(name, outcome, text)                                                           \
+    CHECK_STR(picket_status_name(PICKET_##name), #name);                                 \
+    CHECK_STR(picket_status_text(PICKET_##name), text);
+    PICKET_STATUSES(X)
+#undef X
+    /* Only one leaves it open whether something was done. */
+    for (int s = PICKET_OK + 1; s < PICKET_STATUS_COUNT; s++) {
+        enum picket_outcome o = picket_outcome((enum picket_status)s);
+        CHECK(o == (s == PICKET_UNKNOWN ? PICKET_OUTCOME_UNKNOWN : PICKET_NOT_DONE));
+    }
+    CHECK(picket_outcome(PICKET_TOOOLD) == PICKET_NOT_DONE);
 }

@@ -206,6 +206,23 @@ TEST(admit__waits_no_longer_than_drain_and_the_fence_stays)
     finish(a);
 }
 
+TEST(admit__counts_each_wait_from_its_own_beginning)
+{
+    struct pk_admit *a = alone(100, 0);
+    struct pk_admit_ticket one, two, again;
+    fly_and_raise(a, &one, &two);
+    pk_admit_tick(a, 60);
+    again = (struct pk_admit_ticket){0};
+    pk_admit_arrive(a, &again, pk_text("r"), 2, 60);
+    pk_admit_tick(a, 159);
+    CHECK(decided(a, &two, PK_ADMIT_LATE));
+    CHECK(quiet(a));
+    pk_admit_tick(a, 160);
+    CHECK(decided(a, &again, PK_ADMIT_LATE));
+    pk_admit_leave(a, &one);
+    finish(a);
+}
+
 TEST(admit__cuts_off_once_and_waits_for_the_end)
 {
     struct pk_admit *a = alone(FOREVER_MS, 50);

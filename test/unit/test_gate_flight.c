@@ -79,6 +79,29 @@ TEST(flight__resources_below_each_other_are_kept_apart)
     picket_close(two);
 }
 
+/* The lower token's lock comes after a page full of locks of other resources. */
+TEST(flight__looks_at_all_pages)
+{
+    enum { OTHERS = 101 }; /* more than a page */
+    fresh();
+    struct picket *one = open_store();
+    struct picket *two = open_store();
+    char name[64];
+    struct picket_lock *lock;
+    for (int i = 0; i < OTHERS; i++) {
+        (void)snprintf(name, sizeof name, "gate/flight/r/000%03d/1", i);
+        CHECK(picket_try(one, name, NULL, &lock) == PICKET_OK);
+    }
+    struct pk_flight_claim low = claim_of(one, "r", 7);
+    struct pk_flight_claim high = claim_of(two, "r", 8);
+    CHECK(pk_flight_claim(&low) == PICKET_OK);
+    CHECK(pk_flight_claim(&high) == PICKET_TIMEOUT);
+    picket_lock_close(low.lock);
+    CHECK(pk_flight_claim(&high) == PICKET_OK);
+    picket_close(one);
+    picket_close(two);
+}
+
 TEST(flight__equal_tokens_of_two_gates_fly_together)
 {
     fresh();

@@ -403,6 +403,33 @@ TEST(body__refuses_chunks_that_are_not_plain)
     }
 }
 
+/* Bytes that are thrown away have a bound too (P10): those of all trailers together. */
+TEST(body__bounds_what_it_throws_away)
+{
+    enum { LINES = PK_BODY_TRAILER_BYTES / 4 };
+    struct pk_body b;
+    char last[] = "0\r\n";
+    size_t kept;
+    CHECK_U64(with("Transfer-Encoding: chunked"), 0);
+    pk_body_init(&b, &head);
+    CHECK_U64(pk_body_take(&b, last, 3, &kept), 3);
+    for (int i = 0; i <= LINES; i++) {
+        char line[] = "A: b\r\n";
+        CHECK(!b.bad);
+        (void)pk_body_take(&b, line, 6, &kept);
+    }
+    CHECK(b.bad && !b.whole);
+    pk_body_init(&b, &head);
+    char size[] = "1;";
+    CHECK_U64(pk_body_take(&b, size, 2, &kept), 2);
+    for (int i = 0; i <= PK_BODY_EXTENSION_BYTES; i++) {
+        char byte[] = "x";
+        CHECK(!b.bad);
+        (void)pk_body_take(&b, byte, 1, &kept);
+    }
+    CHECK(b.bad && !b.whole);
+}
+
 TEST(body__has_the_length_it_says)
 {
     CHECK_U64(with("Content-Length: 5"), 0);

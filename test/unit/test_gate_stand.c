@@ -2,6 +2,7 @@
 /* Standing, on a real store: taken, refused to a second, lost, and taken again. */
 #include "gate/stand.h"
 
+#include "host/clock.h"
 #include "server/log.h"
 #include "statedir.h"
 #include "tap.h"
@@ -75,8 +76,10 @@ TEST(stand__is_lost_before_anybody_tells_and_taken_again)
     struct pk_stand s = stand_of(p);
     CHECK(pk_stand_start(&s, false) == PICKET_OK);
     CHECK(picket_break(chief, "gate", picket_token(s.lock), "test") == PICKET_OK);
+    uint64_t until = pk_clock_ms() + 60000; /* only a gate that never hears reaches it */
     while (pk_stand_stands(&s)) {
         /* the loop does not run: nothing but the client's thread can say it */
+        CHECK(pk_clock_ms() < until);
     }
     CHECK(pk_stand_held(&s));
     CHECK_U64(lost, 0);

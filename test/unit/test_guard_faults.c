@@ -92,6 +92,21 @@ TEST(guard__grace_expired_kills_the_frozen)
     finish(&run);
 }
 
+/* With a grace the lease's margin has no room for the time to obey. */
+TEST(guard__grace_leaves_no_time_beyond_the_deadline)
+{
+    struct run run = start(
+        "stubborn", (struct pk_guard_options){.kill_after_ms = FAR_MS, .grace_ms = 100});
+    (void)started(&run);
+    CHECK(line_brings(&run.l, 3));
+    CHECK_U64(pk_guard_lost(&run.g), 0);
+    deadline_passes(&run);
+    struct pk_guard_report r = next(&run);
+    CHECK_U64(r.event, PK_GUARD_LOST);
+    CHECK(WIFSIGNALED(r.status) && WTERMSIG(r.status) == SIGKILL);
+    finish(&run);
+}
+
 /* A SIGCONT from outside, as a shell's `fg` sends it, does not undo it. */
 TEST(guard__grace_refreezes_who_was_woken)
 {

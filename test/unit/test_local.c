@@ -232,6 +232,30 @@ TEST(local__a_killed_holder_is_followed_after_its_ttl)
     picket_close(p);
 }
 
+/* Who only looks sees the end of the dead one's lease too: nobody else is there to write
+ * it down. */
+TEST(local__a_killed_holder_is_not_shown_for_ever)
+{
+    fresh();
+    struct holder *h = share(sizeof *h);
+    *h = (struct holder){.ttl_ms = 200, .o = {.wait_ms = PICKET_FOREVER}};
+    struct worker *w = hire(be_a_holder, h);
+    CHECK(hear(w) == 'h');
+    fire(w);
+    struct picket *p = open_client(LONG_TTL_MS);
+    uint64_t limit = pk_clock_ms() + PATIENCE_MS;
+    uint32_t holders = 1;
+    while (holders > 0 && pk_clock_ms() < limit) {
+        struct picket_view *v;
+        CHECK(picket_show(p, "db", &v) == PICKET_OK);
+        holders = v->holders;
+        picket_view_free(v);
+        (void)usleep(1000);
+    }
+    CHECK_U64(holders, 0);
+    picket_close(p);
+}
+
 /* After an unclean end the lock stays closed, in cluster time, which needs no
  * stopwatch. */
 TEST(local__lock_delay_after_a_kill)

@@ -161,6 +161,31 @@ TEST(past__tells_losses_with_their_reason)
     end();
 }
 
+/* A lock of several holders: an end is noted on the hold that ended. */
+TEST(past__tells_holds_of_one_lock_apart)
+{
+    begin();
+    uint64_t a = lease_of("first", 0);
+    uint64_t b = lease_of("second", 0);
+    uint64_t tokens[2];
+    for (int i = 0; i < 2; i++) {
+        struct pk_command c = {.verb = PK_LOCK_ACQUIRE,
+                               .lease = i == 0 ? a : b,
+                               .n_parts = 1,
+                               .parts = {{pk_text("db"), 0, PK_SHARED}}};
+        tokens[i] = run(c).token;
+    }
+    release(b, "db", tokens[1], 100);
+    CHECK(hold("db", 0)->end == PK_END_RELEASED && hold("db", 0)->token == tokens[1]);
+    CHECK(hold("db", 1)->end == PK_END_NONE && hold("db", 1)->token == tokens[0]);
+    (void)run((struct pk_command){.verb = PK_LEAP});
+    CHECK(hold("db", 1)->end == PK_END_RESTORED);
+    CHECK_U64(pk_past_losses(past), 1); /* a restore takes the lock from its holder */
+    CHECK(pk_past_loss(past, 0)->end == PK_END_RESTORED);
+    CHECK_U64(pk_past_loss(past, 0)->token, tokens[0]);
+    end();
+}
+
 static enum pk_status claim(enum pk_verb verb, uint64_t token)
 {
     return run((struct pk_command){.verb = verb,

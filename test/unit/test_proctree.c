@@ -292,6 +292,29 @@ TEST(proctree__process_without_first_thread_is_alive)
     CHECK(close(l.in) == 0);
 }
 
+static void be_misnamed(int out)
+{
+    MUST(prctl(PR_SET_NAME, "x) Z 1 (") == 0);
+    write_byte(out, 'u');
+    linger();
+}
+
+/* The name of a process is its own choice, and hides nothing. */
+TEST(proctree__name_of_a_process_hides_nothing)
+{
+    struct line l;
+    struct pk_proc p;
+    set_up();
+    pid_t root = grow(&l, be_misnamed);
+    CHECK(line_brings(&l, 1));
+    CHECK(pk_procscan_read(root, &p));
+    CHECK(!p.dead && p.parent == getpid());
+    CHECK_U64(pk_proctree_count(0, false), 1);
+    CHECK_U64(pk_proctree_kill(0, false, PATIENCE_MS), 0);
+    CHECK(line_ends_within(&l, 0));
+    CHECK(close(l.in) == 0);
+}
+
 /* A pid that is nobody's is the root of nothing. */
 TEST(proctree__dead_root_has_no_tree)
 {

@@ -334,9 +334,12 @@ TEST(proto__a_renewal_names_at_most_4096_leases)
     CHECK(pk_proto_read_command(args, 2 + PK_RENEW_MAX, &scratch, &c, &why) ==
           PK_PROTO_COMMAND);
     CHECK_U64(c.n_leases, PK_RENEW_MAX);
+    memset(&scratch, 0xaa, sizeof scratch);
     CHECK(pk_proto_read_command(args, 3 + PK_RENEW_MAX, &scratch, &c, &why) ==
           PK_PROTO_BADARG);
     CHECK_STR(why, "a renewal must name 1 to 4096 leases");
+    /* Nothing is written behind the room for the ids. */
+    CHECK((unsigned char)scratch.why[0] == 0xaa);
 }
 
 TEST(proto__other_words_are_left_to_others)

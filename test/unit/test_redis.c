@@ -206,6 +206,9 @@ TEST(redis__set_without_nx_or_ttl_is_refused_and_changes_nothing)
     CHECK(begins(ask("SET held thief"), "-ERR SET without NX"));
     CHECK(begins(ask("SET k v NX"), "-ERR SET NX without a TTL"));
     CHECK_STR(ask("SET k v NX PX 49"), "-ERR the TTL must be between 50 ms and 24 h\n");
+    /* 2^64 / 1000, rounded up: in milliseconds it would be a short one again. */
+    CHECK(begins(ask("SET k v NX EX 18446744073709552"), "-ERR the TTL must be"));
+    CHECK(begins(ask("EXPIRE held 18446744073709552"), "-ERR the TTL must be"));
     CHECK_U64(pk_machine_digest(machine), before);
     CHECK_STR(ask("SET k v NX PX 50"), "+OK\n");
     CHECK_STR(ask("SET l v NX EX 86400"), "+OK\n");

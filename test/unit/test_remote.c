@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The network driver among nodes that redirect, die, fall silent and talk nonsense. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -8,42 +7,6 @@
 #include "client/driver.h"
 #include "drivers/remote_url.h"
 #include "fakenode.h"
-
-enum { PATIENCE_MS = 120000, LONG_TTL_MS = 600000 };
-
-static struct picket *open_client(const char *url, uint32_t ttl_ms)
-{
-    struct picket *p = NULL;
-    struct picket_options o = {.ttl_ms = ttl_ms};
-    CHECK(picket_open(url, &o, &p) == PICKET_OK);
-    return p;
-}
-
-static struct picket_lock *take(struct picket *p, const char *name)
-{
-    struct picket_lock *l;
-    CHECK(picket_acquire(p, name, NULL, &l) == PICKET_OK);
-    return l;
-}
-
-static struct picket_lock *enqueue(struct picket *p, const char *name,
-                                   const struct picket_acquire_options *o)
-{
-    struct picket_want want = {.name = name};
-    struct picket_lock *l;
-    CHECK(picket_enqueue(p, &want, 1, o, &l) == PICKET_OK);
-    return l;
-}
-
-static bool readable(int fd, int timeout_ms)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    int n;
-    do {
-        n = poll(&p, 1, timeout_ms);
-    } while (n < 0 && errno == EINTR);
-    return n == 1;
-}
 
 /* ---- where to go ---- */
 
@@ -622,69 +585,6 @@ TEST(remote__max_hold_counts_from_the_grant)
     picket_close(holder);
 }
 
-/* ---- watching ---- */
-
-static void expect(struct picket_watch *w, const char *what, const char *name)
-{
-    struct picket_event e;
-    CHECK(picket_watch_next(w, PATIENCE_MS, &e) == PICKET_OK);
-    CHECK_STR(e.what, what);
-    CHECK_STR(e.name, name);
-}
-
-TEST(remote__a_watch_goes_on_after_a_gap)
-{
-    world_begin(2);
-    struct picket *p = open_client(node_url(&world.nodes[1]), LONG_TTL_MS);
-    struct picket *q = open_client(node_url(&world.nodes[0]), LONG_TTL_MS);
-    struct picket_watch *w;
-    struct picket_event e;
-    CHECK(picket_watch_open(q, "w/", &w) == PICKET_OK);
-    struct picket_lock *l = take(p, "w/1");
-    CHECK(readable(picket_watch_fd(w), PATIENCE_MS));
-    expect(w, "granted", "w/1");
-    CHECK(picket_watch_next(w, 0, &e) == PICKET_TIMEOUT);
-    CHECK(!readable(picket_watch_fd(w), 0));
-    node_down(&world.nodes[0]);
-    CHECK(picket_release(l) == PICKET_OK);
-    CHECK(picket_watch_next(w, 100, &e) == PICKET_TIMEOUT);
-    (void)node_up(0);
-    expect(w, "gap", "");
-    l = take(p, "w/2");
-    expect(w, "granted", "w/2");
-    CHECK(picket_release(l) == PICKET_OK);
-    expect(w, "ended", "w/2");
-    picket_watch_close(w);
-    picket_close(q);
-    picket_close(p);
-}
-
-/* Nothing is asked over a watch's connection, so it must find out by itself that nobody
- * is there any more. */
-TEST(remote__a_watch_notices_silence)
-{
-    world_begin(2);
-    struct picket *p = open_client(world_url(2), LONG_TTL_MS);
-    struct picket_watch *w;
-    CHECK(picket_watch_open(p, "", &w) == PICKET_OK);
-    node_mute(&world.nodes[0], true);
-    expect(w, "gap", "");
-    CHECK_U64(node_accepted(&world.nodes[1]), 1);
-    picket_watch_close(w);
-    picket_close(p);
-}
-
-TEST(remote__a_watch_needs_a_server)
-{
-    world_begin(1);
-    node_down(&world.nodes[0]);
-    struct picket *p = open_client(world_url(1), 0);
-    struct picket_watch *w;
-    CHECK(picket_watch_open(p, "", &w) == PICKET_UNREACHABLE);
-    CHECK(strstr(picket_last_error(), "refused") != NULL);
-    picket_close(p);
-}
-
 /* ---- threads and processes ---- */
 
 struct worker {
@@ -767,8 +667,15 @@ TEST(remote__a_forked_child_has_nothing_of_ours_open)
             found += getpeername(fd, (struct sockaddr *)&at, &len) == 0 &&
                      ntohs(at.sin_port) == world.nodes[0].port;
         }
+        struct picket_event e;
+        (void)alarm(PATIENCE_MS / 1000); /* the parent waits without a limit */
         bool told = picket_left_ms(l) == 0 && picket_lease(p) == 0 &&
-                    picket_release(l) == PICKET_FORKED;
+                    picket_release(l) == PICKET_FORKED &&
+                    picket_watch_next(w, -1, &e) == PICKET_FORKED &&
+                    picket_watch_fd(w) == -1;
+        picket_watch_close(w); /* whose thread is not in this process */
+        picket_lock_close(l);
+        picket_close(p);
         _exit(found + (told ? 0 : 100));
     }
     int status = -1;

@@ -5,7 +5,9 @@
  * it. Over local:, file: and sqlite: always; over what $PICKET_RESOURCES names as well
  * (URLs with spaces between them, of servers that fence_sql.py and fence_redis.py start).
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <picket_fence.h>
 #include <stdio.h>
@@ -438,6 +440,61 @@ TEST(resource__does_what_the_rule_says_over_random_calls)
     }
 }
 
+/* ---- descriptors ---- */
+
+static unsigned open_descriptors(bool inherited_only)
+{
+    unsigned n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    CHECK(d != NULL);
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        int fd = (int)strtol(e->d_name, NULL, 10);
+        bool counts = fd > STDERR_FILENO && fd != dirfd(d);
+        n += counts && !(inherited_only && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    }
+    (void)closedir(d);
+    return n;
+}
+
+TEST(resource__closes_all_that_it_has_opened)
+{
+    size_t k;
+    for (FOR_EACH_KIND(k)) {
+        picket_resource_close(open_at(k)); /* what a library opens once for a process */
+        unsigned before = open_descriptors(false);
+        struct picket_resource *r = open_at(k);
+        const char *name = new_name("descriptors");
+        unsigned opened = open_descriptors(false);
+        for (uint64_t token = 3; token > 0; token--) {
+            CHECK(call(r, SET, name, token, NULL) ==
+                  (token == 3 ? PICKET_OK : PICKET_STALE));
+            (void)call(r, CLAIM, name, token, NULL);
+            (void)call(r, CHECK_IT, name, token, NULL);
+            (void)call(r, GET, name, token, NULL);
+        }
+        CHECK_U64(open_descriptors(false), opened);
+        picket_resource_close(r);
+        CHECK_U64(open_descriptors(false), before);
+        enum picket_status s = picket_fence_install(urls[k], NULL);
+        CHECK(s == PICKET_OK || s == PICKET_UNSUPPORTED);
+        CHECK_U64(open_descriptors(false), before);
+    }
+}
+
+/* A child that lives on would keep a connection open, and a transaction on it. */
+TEST(resource__leaves_nothing_open_to_the_programs_that_are_started)
+{
+    size_t k;
+    prepare();
+    unsigned before = open_descriptors(true);
+    for (FOR_EACH_KIND(k)) {
+        struct picket_resource *r = open_at(k);
+        CHECK(call(r, CLAIM, new_name("inherited"), 1, NULL) == PICKET_OK);
+        CHECK_U64(open_descriptors(true), before);
+        picket_resource_close(r);
+    }
+}
+
 /* ---- URLs ---- */
 
 TEST(resource__refuses_urls_that_it_can_do_nothing_with)
@@ -447,6 +504,8 @@ TEST(resource__refuses_urls_that_it_can_do_nothing_with)
         enum picket_status status;
     } urls_wrong[] = {
         {"nosuch:thing", PICKET_UNSUPPORTED},
+        {"locals:/tmp", PICKET_UNSUPPORTED},
+        {"rediss://:secret@127.0.0.1:1", PICKET_UNSUPPORTED}, /* never without TLS */
 #ifdef PICKET_WITH_SQLITE
         {"sqlite:", PICKET_BADARG},
         {"sqlite::memory:", PICKET_BADARG},

@@ -159,6 +159,8 @@ TEST(resp__hostile_requests_are_refused_with_a_sentence)
         {"PI\rNG\r\n", "a typed line has a control character in it"},
         {"POST / HTTP/1.1\r\nHost: x\r\n", "this port speaks RESP, not HTTP"},
         {"GET /LOCK HTTP/1.0\n", "this port speaks RESP, not HTTP"},
+        {"GET /a b HTTP/1.1\r\n", "this port speaks RESP, not HTTP"},
+        {"HTTP/1.1\r\n", "this port speaks RESP, not HTTP"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECK_STR(why_bad(cases[i].in), cases[i].why);
@@ -175,6 +177,9 @@ TEST(resp__a_line_without_end_is_refused_at_its_limit)
     CHECK(request(pk_bytes(line, PK_RESP_INLINE_MAX - 1), &n, &used, &why) ==
           PK_RESP_MORE);
     CHECK_STR(why_bad(line), "a typed line is longer than 4096 bytes");
+    line[PK_RESP_INLINE_MAX] = '\n';
+    CHECK(request(pk_bytes(line, sizeof line), &n, &used, &why) == PK_RESP_BAD);
+    CHECK_STR(why, "a typed line is longer than 4096 bytes");
     line[PK_RESP_INLINE_MAX - 1] = '\n';
     CHECK(request(pk_bytes(line, PK_RESP_INLINE_MAX), &n, &used, &why) == PK_RESP_ONE);
 }

@@ -420,6 +420,20 @@ TEST(script__aliases_that_deceive_are_refused)
         "local function f() " UNLOCK(IS_MINE, DELETE, OR_ZERO) " end return f()");
 }
 
+/* As docs/redis.md says: what Spring's lock registry and newer redsync send. */
+TEST(script__take_or_extend_and_a_third_answer_are_refused)
+{
+    check_refused("local lockClientId = redis.call('GET', KEYS[1]) "
+                  "if lockClientId == ARGV[1] then "
+                  "redis.call('PEXPIRE', KEYS[1], ARGV[2]) return true "
+                  "elseif not lockClientId then "
+                  "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return true end "
+                  "return false");
+    check_refused("local val = redis.call('GET', KEYS[1]) "
+                  "if val == ARGV[1] then return redis.call('DEL', KEYS[1]) "
+                  "elseif val == false then return -1 else return 0 end");
+}
+
 TEST(script__broken_lua_is_refused)
 {
     check_refused("if (" IS_MINE "] then " DELETE " " OR_ZERO);

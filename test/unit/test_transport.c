@@ -288,6 +288,28 @@ TEST(transport__strangers_are_bounded_and_dont_keep_nodes_out)
     nodes_end();
 }
 
+/* When the door is full, the oldest stranger goes: a node that has just come has time
+ * for its hello. */
+TEST(transport__strangers_that_come_later_dont_push_a_node_out)
+{
+    struct node *n = lone_node();
+    for (size_t i = 0; i < PK_STRANGERS_MAX; i++) {
+        flood[i] = plug_into(pk_uvio_port(n->uvio));
+    }
+    struct plug p = plug_into(pk_uvio_port(n->uvio));
+    run_until(is_ended, &flood[0]);
+    flood[PK_STRANGERS_MAX] = plug_into(pk_uvio_port(n->uvio));
+    run_until(is_ended, &flood[1]);
+    struct pk_greeting g = hello_of("n2", n);
+    struct pk_greeting answer = ask(&p, &g);
+    CHECK(answer.kind == PK_WELCOME);
+    plug_pull(&p);
+    for (size_t i = 0; i <= PK_STRANGERS_MAX; i++) {
+        plug_pull(&flood[i]);
+    }
+    nodes_end();
+}
+
 /* ---- links ---- */
 
 TEST(transport__a_node_has_one_link)

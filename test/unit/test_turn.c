@@ -294,6 +294,78 @@ TEST(turn__ticks_beside_bad_commands)
     node_free(n);
 }
 
+/* ---- a restored backup ---- */
+
+enum { DELAY_MS = 60000 };
+
+/* A backup in which "db" is held with a lock-delay, on a node whose clock is by more than
+ * that delay ahead of the backup's; the next adoption restores it. */
+static struct node *node_with_old_backup(void)
+{
+    struct node *n = node_serving(node_new(1));
+    uint64_t lease = node_ask(n, lease_open(8 * DELAY_MS)).lease;
+    struct pk_command c = lock_try(lease, "db");
+    c.lock_delay_ms = DELAY_MS;
+    CHECK(node_ask(n, c).status == PK_OK);
+    unsigned char *bytes;
+    size_t len = pk_replica_backup(n->replica, &bytes);
+    node_pass(n, 2 * DELAY_MS);
+    unsigned before = n->n_told;
+    CHECK(pk_turn_add_restore(n->turn, pk_bytes(bytes, len), 0,
+                              (struct pk_ticket){.who = 1}));
+    node_settle(n);
+    CHECK(n->n_told == before + 1 && n->told[before].status == PK_OK);
+    pk_door_resize(bytes, 0);
+    return n;
+}
+
+/* Whoever held it in the backup has the lock-delay to end, counted from the restore. */
+static void closed_for_the_lock_delay(struct node *n)
+{
+    uint64_t lease = node_ask(n, lease_open(8 * DELAY_MS)).lease;
+    CHECK(node_ask(n, lock_try(lease, "db")).status == PK_BUSY);
+    node_pass(n, DELAY_MS - 1000);
+    node_settle(n);
+    CHECK(node_ask(n, lock_try(lease, "db")).status == PK_BUSY);
+    node_pass(n, 1000);
+    node_settle(n);
+    CHECK(node_ask(n, lock_try(lease, "db")).status == PK_OK);
+}
+
+/* The stamps go on from the backup's clock. */
+TEST(turn__restore_begins_a_new_reign)
+{
+    struct node *n = node_with_old_backup();
+    CHECK(pk_turn_add_adopt(n->turn, (struct pk_ticket){.who = 2}));
+    node_turn(n);
+    node_settle(n);
+    CHECK_U64(n->gaps, 1);
+    closed_for_the_lock_delay(n);
+    node_free(n);
+}
+
+/* While an adoption is in flight its clock is not known, so nothing is stamped: neither
+ * a command nor a tick. */
+TEST(turn__restore_in_flight_is_followed_by_no_stamp)
+{
+    struct node *n = node_with_old_backup();
+    CHECK(node_ask(n, lease_open(60)).status == PK_OK);
+    CHECK(pk_turn_add_adopt(n->turn, (struct pk_ticket){.who = 2}));
+    node_turn(n);
+    uint64_t entries = pk_turn_counts(n->turn).entries;
+    CHECK(node_add(n, lease_open(1000), 3));
+    node_pass(n, 90); /* the lease is overdue */
+    CHECK_U64(pk_turn_counts(n->turn).entries, entries);
+    node_settle(n);
+    CHECK_U64(n->gaps, 1);
+    CHECK_U64(n->told[n->n_told - 1].who, 3);
+    CHECK(n->told[n->n_told - 1].status == PK_OK);
+    closed_for_the_lock_delay(n);
+    node_free(n);
+}
+
+/* ---- reigns ---- */
+
 /* P4: a new reign goes on from the machine's clock, wherever the own clock stands. */
 TEST(turn__begins_each_reign_at_the_machines_clock)
 {
@@ -526,6 +598,7 @@ TEST(turn__refuses_when_the_disk_is_full)
     CHECK_U64(pk_turn_pending(n->turn), 0);
     node_pass(n, 200); /* a tick is due, and nobody takes it */
     CHECK(pk_turn_next_ms(n->turn) > n->io.now_ms);
+    CHECK(pk_turn_next_ms(n->turn) != UINT64_MAX); /* it tries again by itself */
     CHECK_U64(n->events[PK_EV_LEASE_ENDED], 0);
     n->io.io.capacity = UINT16_MAX;
     node_pass(n, 200);

@@ -22,7 +22,8 @@ for compiler in "gcc -O0" "clang -O0" "clang -O3"; do
     # The list of words is meant: the compiler and its option.
     # shellcheck disable=SC2086
     $compiler -std=c11 -D_GNU_SOURCE -Isrc -Iinclude -o "$folder/digest" \
-        test/world/digest.c src/sim/*.c src/core/*.c src/client/keeper.c src/host/door.c
+        test/world/digest.c src/sim/*.c src/core/*.c src/client/keeper.c \
+        src/host/door.c src/host/memory.c
     if [ "$("$folder/digest" $seeds)" = "$wanted" ]; then
         echo "ok $n - $compiler"
     else

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: MIT
+"""The requests of one connection: each is answered, in order and to whoever asked; and
+what is told without being asked for."""
+import contextlib
+import os
+import re
+import select
+
+from cluster import Cluster, Connection, ServerError, fields
+from tap import Failed, check, contains, equal, main, test, wait_until
+
+LONG_MS = 60000
+
+
+def one(t):
+    return Cluster(t.program, t.path("c"), 1)
+
+
+def three(t):
+    return Cluster(t.program, t.path("c"), 3)
+
+
+def open_lease(c, ttl_ms=LONG_MS):
+    """Over RESP2 or RESP3."""
+    reply = c.ask("LEASE", "OPEN", ttl_ms)
+    return (reply if isinstance(reply, dict) else fields(reply))["lease"]
+
+
+def acquire(c, lease, name, *more):
+    return c.ask("LOCK", "ACQUIRE", lease, name, *more)["token"]
+
+
+def refusal(c, *words):
+    """The error that must come."""
+    try:
+        reply = c.ask(*words)
+    except ServerError as e:
+        return e
+    raise Failed(f"{words} was answered: {reply}")
+
+
+def packed(*words):
+    """One request as bytes."""
+    parts = [str(w).encode() for w in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p)
+                                              for p in parts)
+
+
+@test
+def resp2__blocks_and_resp3__pushes(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with Connection(n1.port) as a, Connection(n1.port) as b, n1.connect() as c:
+            leases = [open_lease(x) for x in (a, b, c)]
+            first = fields(a.ask("LOCK", "ACQUIRE", leases[0], "db"))["token"]
+            b.send("LOCK", "ACQUIRE", leases[1], "db", "WAIT", "forever")
+            b.send("PING")
+            wait_until(lambda: fields(a.ask("LOCK", "SHOW", "db")).get("waiters") == 1)
+            queued = c.ask("LOCK", "ACQUIRE", leases[2], "db", "REQUEST", 77)
+            equal((queued["status"], queued["place"]), ("QUEUED", 2))
+            equal(c.ask("PING"), "PONG")
+            a.ask("LOCK", "RELEASE", leases[0], "db", first)
+            second = fields(b.reply())["token"]
+            equal(b.reply(), "PONG")
+            b.ask("LOCK", "RELEASE", leases[1], "db", second)
+            kind, what, event = c.push()
+            equal((kind, what, event["lease"], event["request"]),
+                  ("event", "granted", leases[2], 77))
+            check(first < second < event["token"], "tokens don't grow")
+            # A wait that ends without a grant says so, and how.
+            late = refusal(b, "LOCK", "ACQUIRE", leases[1], "db", "WAIT", 50)
+            equal(late.code, "TIMEOUT")
+
+
+@test
+def pipeline__of_10000_is_answered_in_order(t):
+    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
+        lease, n = open_lease(c), 5000
+        out = []
+        for i in range(n):
+            out.append(f"LOCK TRY {lease} l{i}\r\n")
+            out.append(f"ECHO {i}\r\n" if i % 100 == 0 else f"LOCK SHOW l{i} COUNT 1\r\n")
+        c.socket.settimeout(None)
+        data = "".join(out).encode()
+        pid = os.fork()
+        if pid == 0:
+            c.socket.sendall(data)
+            os._exit(0)
+        tokens = []
+        for i in range(n):
+            tokens.append(fields(c.reply())["token"])
+            second = c.reply()
+            if i % 100 == 0:
+                equal(second, str(i))
+            else:
+                equal(fields(fields(second)["rows"][0])["token"], tokens[-1])
+        os.waitpid(pid, 0)
+        equal(tokens, list(range(tokens[0], tokens[0] + n)))
+
+
+@test
+def pipeline__of_words_that_need_no_log_is_answered_in_order(t):
+    """Refusals are quicker than the log, and garbage ends the connection; neither may
+    pass the answers to what was sent before."""
+    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
+        quick = [("SET", "k", "v"), ("FROB",), ("LOCK", "FROB"), ("LEASE", "OPEN"),
+                 ("CLUSTER", "FROB"), ("LOCK", "WATCH"), ("PING", "x"), ("AUTH", "x"),
+                 ("SCRIPT", "EXISTS", "x"), ("HELLO", "2"), ("LOCK", "UNWATCH")]
+        requests = []
+        for i, words in enumerate(quick):
+            requests += [packed("FENCE", "SET", f"r{i}", i + 1, "v"), packed(*words)]
+        requests += [packed("FENCE", "SET", "last", 99, "v"), b"*1\r\n+garbage\r\n"]
+        c.socket.sendall(b"".join(requests))
+        for i in range(len(quick)):
+            equal(fields(c.reply())["token"], i + 1)
+            with contextlib.suppress(ServerError):
+                c.reply()
+        equal(fields(c.reply())["token"], 99)
+        try:
+            raise Failed(f"taken: {c.reply()}")
+        except ServerError as e:
+            equal(e.code, "ERR")
+        equal(c.socket.recv(1), b"")
+
+
+@test
+def pipeline__with_long_answers_does_not_get_stuck(t):
+    with three(t) as cluster:
+        for node in cluster.nodes:
+            with Connection(node.port) as c:
+                lease = open_lease(c)
+                value = "v" * 50000
+                c.ask("LOCK", "ACQUIRE", lease, node.name, "VALUE", value)
+                c.socket.sendall(b"INFO\r\n" * 3000)
+                c.socket.sendall(f"LOCK SHOW {node.name}\r\n".encode() * 100)
+                for _ in range(3000):
+                    contains(c.reply(), "picket_version")
+                for _ in range(100):
+                    equal(fields(fields(c.reply())["rows"][0])["value"], value)
+
+
+def send_at_once(node, c, requests):
+    """Sends while the node is frozen, so that it finds all of a short text at once."""
+    data = b"".join(packed(*r) for r in requests)
+    node.stop()
+    pid = os.fork()
+    if pid == 0:
+        c.socket.settimeout(None)
+        c.socket.sendall(data)
+        os._exit(0)
+    # Frozen, it takes no more than the kernel's buffers hold.
+    short = len(data) < 32768
+    if short:
+        os.waitpid(pid, 0)
+    node.cont()
+    return None if short else pid
+
+
+def nothing_passes_a_blocked_acquire(t, before, unread=False):
+    """Sends `before`, then an acquire that has to wait, and more. What follows the
+    acquire must be answered after it; so must another acquire that waits."""
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as holder, Connection(n1.port) as c:
+            def waits_for(name):
+                return holder.ask("LOCK", "SHOW", name).get("waiters") == 1
+
+            def granted():
+                reply = c.reply()
+                check(isinstance(reply, list), f"{reply!r} in place of a grant")
+                return fields(reply)["token"]
+            holder.ask("FENCE", "SET", "big", 1, "v" * 50000)
+            held, lease = open_lease(holder), open_lease(c)
+            tokens = [acquire(holder, held, name) for name in ("a", "b")]
+            after = [("LOCK", "ACQUIRE", lease, "a"), ("PING", "one"),
+                     ("LOCK", "TRY", lease, "free"), ("LOCK", "ACQUIRE", lease, "b"),
+                     ("PING", "two")]
+            if unread:
+                send_at_once(n1, c, before)
+                select.select([c.socket], [], [])
+                send_at_once(n1, c, after)
+                wait_until(lambda: waits_for("a"))
+                sender = None
+            else:
+                sender = send_at_once(n1, c, before + after)
+            for _ in before:
+                with contextlib.suppress(ServerError):
+                    c.reply()
+            wait_until(lambda: waits_for("a"))
+            holder.ask("LOCK", "RELEASE", held, "a", tokens[0])
+            tokens.append(granted())
+            equal(c.reply(), "one")
+            tokens.append(granted())
+            wait_until(lambda: waits_for("b"))
+            holder.ask("LOCK", "RELEASE", held, "b", tokens[1])
+            tokens.append(granted())
+            equal(c.reply(), "two")
+            equal(tokens, sorted(set(tokens)))
+            if sender is not None:
+                os.waitpid(sender, 0)
+
+
+@test
+def resp2__nothing_passes_a_blocked_acquire_behind_several_entries(t):
+    nothing_passes_a_blocked_acquire(t, [("FENCE", "SET", "r", 1, "v" * 50000)] * 60)
+
+
+@test
+def resp2__nothing_passes_a_blocked_acquire_at_the_limit_of_requests(t):
+    nothing_passes_a_blocked_acquire(t, [("FENCE", "GET", "x")] * 1023)
+
+
+@test
+def resp2__nothing_passes_a_blocked_acquire_behind_unread_answers(t):
+    nothing_passes_a_blocked_acquire(t, [("FENCE", "GET", "big")] * 500, unread=True)
+
+
+@test
+def answers__never_go_to_another_client(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "2000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect() as other:
+            def clients():
+                return re.search(r"connected_clients:(\d+)", other.ask("INFO"))[1]
+
+            def pending():
+                status = other.ask("CLUSTER", "STATUS")
+                return status["last_index"] > status["commit_index"]
+            for n in followers:
+                n.stop()
+            with Connection(leader.port) as gone:
+                gone.send("LEASE", "OPEN", LONG_MS)
+                wait_until(pending)
+            wait_until(lambda: clients() == "1", what="the end of the connection")
+            with Connection(leader.port) as c:
+                equal(c.ask("PING", "mine"), "mine")  # it has the other one's place now
+                for n in followers:
+                    n.cont()
+                wait_until(lambda: not pending(), what="the answer to nobody")
+                equal(c.ask("PING", "mine"), "mine")
+
+
+@test
+def leases__are_to_be_renewed_long_before_their_end(t):
+    with one(t) as cluster, cluster.nodes[0].connect() as c:
+        for _ in range(50):
+            opened = c.ask("LEASE", "OPEN", LONG_MS)
+            renewed = c.ask("LEASE", "RENEW", opened["lease"])
+            for wish in (opened["renew_after_ms"], renewed["renew_after_ms"]):
+                check(LONG_MS // 4 < wish <= LONG_MS // 2, f"after {wish} ms")
+
+
+@test
+def watch__tells_of_names_that_begin_with_the_prefix(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c, n1.connect() as watcher:
+            lease = open_lease(c)
+            equal(refusal(watcher, "LOCK", "WATCH", "PREFIX", "p" * 256).code, "BADARG")
+            equal(watcher.ask("LOCK", "WATCH", "PREFIX", "p" * 255), "OK")
+            equal(watcher.ask("LOCK", "WATCH", "PREFIX", "db/"), "OK")
+            for name in ("db", "dbx", "db/", "db/a", "d", "x/db/"):
+                acquire(c, lease, name)
+            equal([watcher.push()[2]["name"] for _ in range(2)], ["db/", "db/a"])
+            equal(watcher.ask("LOCK", "UNWATCH"), "OK")
+            acquire(c, lease, "db/b")
+            equal((watcher.ask("PING"), watcher.pushes), ("PONG", []))
+
+
+@test
+def watch__ends_with_resp3(t):
+    """RESP2 has no pushes: an event would be taken for the next answer."""
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c, n1.connect() as watcher:
+            lease = open_lease(c)
+            equal(watcher.ask("LOCK", "WATCH"), "OK")
+            watcher.ask("HELLO", "3")
+            acquire(c, lease, "a")
+            equal(watcher.push()[2]["name"], "a")
+            watcher.ask("HELLO", "2")
+            acquire(c, lease, "b")
+            equal(watcher.ask("PING"), "PONG")
+            watcher.ask("HELLO", "3")
+            acquire(c, lease, "c")
+            equal((watcher.ask("PING"), watcher.pushes), ("PONG", []))
+
+
+@test
+def owners__of_a_lease_are_the_latest_four(t):
+    with one(t) as cluster, contextlib.ExitStack() as all_of_them:
+        n1 = cluster.nodes[0]
+        c = all_of_them.enter_context(n1.connect())
+        lease = open_lease(c)
+        token = acquire(c, lease, "db")
+        owners = [c]
+        for _ in range(5):
+            owners.append(all_of_them.enter_context(n1.connect()))
+            equal(owners[-1].ask("LEASE", "RENEW", lease)["status"], "OK")
+        n1.ask("LOCK", "BREAK", "db", token)
+        told = []
+        for owner in owners:
+            owner.ask("PING")
+            told.append([push[1] for push in owner.pushes])
+        equal(told, [[], []] + [["ended"]] * 4)
+
+
+@test
+def words__are_read_as_typed_by_hand_and_by_redis_clients(t):
+    with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
+        c.socket.sendall(b"PING\r\n\r\nping hello\r\n")
+        equal((c.reply(), c.reply()), ("PONG", "hello"))
+        equal(c.ask("SET", "k", "v", "NX", "PX", 5000), "OK")
+        equal(c.ask("SET", "k", "w", "NX", "PX", 5000), None)
+        equal(c.ask("GET", "k"), "v")
+        contains(c.ask("INFO"), "picket_version:")
+        for words in (("FROB",), ("LOCK", "FROB"), ("LOCK", "ACQUIRE"), ("HELLO", "4")):
+            refusal(c, *words)
+        equal(c.ask("QUIT"), "OK")
+        equal(c.socket.recv(1), b"")
+
+
+@test
+def connection__has_words_of_its_own(t):
+    """The table of docs/protocol.md."""
+    with three(t) as cluster:
+        follower = cluster.followers()[0]
+        with Connection(follower.port) as c, Connection(follower.port) as other:
+            said = c.ask("HELLO", 3)
+            equal([said[k] for k in ("server", "proto", "role", "modules")],
+                  ["picket", 3, "replica", []])
+            check({"version", "id", "mode"} <= set(said), str(said))
+            with Connection(cluster.leader().port) as leader:
+                equal(fields(leader.ask("HELLO"))["role"], "master")
+            equal(c.ask("HELLO", 3, "SETNAME", "me")["proto"], 3)
+            equal(c.ask("CLIENT", "SETNAME", "myself"), "OK")
+            check(c.ask("CLIENT", "ID") != other.ask("CLIENT", "ID"), "one id for two")
+            equal(fields(c.ask("HELLO", 2))["proto"], 2)
+            equal(refusal(c, "HELLO", 4).code, "NOPROTO")
+            equal((c.ask("ECHO", "x y"), c.ask("PING")), ("x y", "PONG"))
+            status = fields(c.ask("CLUSTER", "STATUS"))
+            equal((status["node"], status["leader"], len(status["members"])),
+                  (follower.name, cluster.leader().name, 3))
+            c.ask("CLIENT", "REDIRECT", "ON")
+            equal(refusal(c, "LEASE", "OPEN", 1000).code, "NOTLEADER")
+            equal(refusal(other, "LOCK", "WATCH").code, "ERR")  # RESP2 has no pushes
+
+
+@test
+def pushes__go_to_who_used_the_lease_last(t):
+    with one(t) as cluster, contextlib.ExitStack() as stack:
+        mine = [stack.enter_context(cluster.nodes[0].connect()) for _ in range(6)]
+        lease = open_lease(mine[0])
+        token = acquire(mine[0], lease, "db")
+        for c in mine[1:]:
+            c.ask("LEASE", "RENEW", lease)
+        with cluster.nodes[0].connect() as operator:
+            operator.ask("LOCK", "BREAK", "db", token)
+        for c in mine[2:]:  # the last four
+            equal(c.push()[1], "ended")
+        for c in mine:
+            equal((c.ask("PING"), c.pushes), ("PONG", []))
+
+
+main()
