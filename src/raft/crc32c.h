@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Continues `crc` (0 at the start) over `len` bytes; pieces give the same as the whole. */
+/* Continues `crc` (0 at the start) over `len` bytes; in pieces or as a whole. */
 uint32_t pk_crc32c(uint32_t crc, const void *data, size_t len);
 
 #endif

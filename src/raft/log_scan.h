@@ -12,7 +12,7 @@
 enum pk_scan_verdict {
     PK_SCAN_SOUND,   /* the log ends where nothing more was acknowledged */
     PK_SCAN_DOUBT,   /* the last batch may have been acknowledged; see `floor` */
-    PK_SCAN_DAMAGED, /* a durable batch does not check: `segment` and `offset` say where */
+    PK_SCAN_DAMAGED, /* a durable batch does not check: `segment` and `offset` */
     PK_SCAN_MISSING, /* segment `segment` is not there */
 };
 
@@ -59,8 +59,8 @@ void pk_scan_begin(struct pk_scan *s, const struct pk_scan_hooks *hooks,
  * the whole file. */
 void pk_scan_segment(struct pk_scan *s, const struct pk_segment_head *head,
                      const unsigned char *bytes, size_t len);
-/* `newest`: the number of the newest segment that has a batch, as meta says. `needed`: the
- * first entry that the log must have, because no snapshot covers it. */
+/* `newest`: the number of the newest segment that has a batch, as meta says. `needed`:
+ * the first entry that the log must have, because no snapshot covers it. */
 struct pk_scan_found pk_scan_end(struct pk_scan *s, uint64_t newest, uint64_t needed);
 
 #endif

@@ -173,6 +173,30 @@ TEST(log_scan__misses_a_segment)
     free(l);
 }
 
+/* A batch of the same number, whole in itself, does not fit between its neighbours. */
+TEST(log_scan__a_batch_follows_the_one_it_was_written_after)
+{
+    struct small_log *l = make_log(0);
+    struct entries e;
+    unsigned char *place = &l->bytes[0][0] + l->batch_at[1];
+    struct pk_record other = {
+        .term = 1, .type = PK_RECORD_COMMAND, .data = place, .len = 8};
+    struct pk_record two[] = {other, other};
+    struct pk_batch_head h = {.segment = 1,
+                              .incarnation = INCARNATION,
+                              .number = 1,
+                              .first_index = 1,
+                              .last_index = 2,
+                              .last_term = 1};
+    unsigned char bytes[PK_BLOCK];
+    pk_batch_encode(&h, 0, two, 2, bytes);
+    memcpy(place, bytes, sizeof bytes);
+    struct pk_scan_found f = scan(l, 5, true, &e);
+    CHECK(f.verdict == PK_SCAN_DAMAGED);
+    CHECK_U64(f.last_batch, 1);
+    free(l);
+}
+
 /* ---- damage ---- */
 
 /* D1 and D3: with one bit flipped, every acknowledged entry is found, or the start
