@@ -14,6 +14,8 @@ share these options:
     --minutes N   stop after N minutes; the same command goes on from there
     --again       forget the report and begin anew
     --keep        go on with a report of another commit (each run names its commit)
+    --redo TEXT   after a fix: forget the runs whose name contains TEXT and do all of
+                  them again; implies --keep
     --jobs N      so many runs at a time; flake-hunt varies it by itself
     --only TEXT   only runs whose name contains TEXT
 
@@ -65,7 +67,7 @@ def commit():
 class Report:
     """What has been run, on disk after every run."""
 
-    def __init__(self, campaign, again, keep):
+    def __init__(self, campaign, again=False, keep=False, redo=""):
         os.makedirs(REPORTS, exist_ok=True)
         self.path = os.path.join(REPORTS, campaign + ".jsonl")
         self.folder = os.path.join(REPORTS, campaign)
@@ -77,10 +79,15 @@ class Report:
         if os.path.exists(self.path):
             with open(self.path, encoding="utf-8") as f:
                 header, *self.runs = map(json.loads, f)
-            if header["commit"] != self.commit and not keep:
+            if header["commit"] != self.commit and not keep and not redo:
                 sys.exit(f"{campaign}: the report is of commit {header['commit']}, this "
                          f"is {self.commit}; 'make {campaign} OPTIONS=--again' begins "
                          "anew, OPTIONS=--keep goes on")
+            if redo:
+                self.runs = [r for r in self.runs if redo not in r["name"]]
+                os.remove(self.path)
+                for row in [header, *self.runs]:
+                    self._add(row)
         else:
             self._add({"campaign": campaign, "commit": self.commit,
                        "machine": f"{platform.node()}, {os.cpu_count()} cores, "
@@ -232,15 +239,32 @@ class Runner:
         for process in list(self.under_way):
             process.terminate()
 
-    def run_all(self, runs, jobs):
-        self.jobs = jobs
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    def run_all(self, rounds):
+        """Does (runs, jobs) after (runs, jobs), at most `jobs` at a time. A round begins
+        while the last runs of the one before it go on."""
+        most = max((jobs for _, jobs in rounds), default=1)
+        active = set()
+        with concurrent.futures.ThreadPoolExecutor(most) as pool:
             try:
-                for _ in pool.map(self.run_one, runs):
-                    pass
+                for runs, jobs in rounds:
+                    for run in runs:
+                        active = self.wait_for_room(active, jobs)
+                        self.jobs = jobs
+                        active.add(pool.submit(self.run_one, run))
+                self.wait_for_room(active, 1)
             except KeyboardInterrupt:
                 self.stop()
                 raise
+
+    @staticmethod
+    def wait_for_room(active, jobs):
+        """Returns those of `active` that still run, fewer than `jobs`."""
+        while len(active) >= jobs:
+            done, active = concurrent.futures.wait(
+                active, return_when=concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                future.result()  # raises what the run has raised
+        return active
 
 
 # ---- campaigns: each gives its runs ----
@@ -268,7 +292,7 @@ def flake_hunt(o):
                     for build, (suites, n) in times.items() if number <= n
                     for t in hunted(build, suites)]
         dice.shuffle(programs)
-        rounds.append((programs, dice.choice((3, 5, 8, 12))))
+        rounds.append((programs, dice.choice((4, 8, 12, 16))))
     whole = [Run("make test", i, ["tools/test.sh"],
                  {"MESON_TESTTHREADS": str(dice.choice((2, 4, 6)))}, 4 * 3600)
              for i in range(1, o.suites + 1)]
@@ -362,6 +386,7 @@ def arguments():
     parser.add_argument("--only", default="")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--redo", default="")
     o = parser.parse_args()
     if o.seconds is None:
         o.seconds = 600 if o.campaign == "soak" else 60
@@ -371,16 +396,14 @@ def arguments():
 def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     o = arguments()
-    report = Report(o.campaign, o.again, o.keep)
-    rounds = [([r for r in runs if o.only in r.name], jobs)
+    report = Report(o.campaign, o.again, o.keep, o.redo)
+    rounds = [([r for r in runs if o.only in r.name], o.jobs or jobs)
               for runs, jobs in CAMPAIGNS[o.campaign](o)]
     runner = Runner(o.campaign, report, o.minutes, sum(len(r) for r, _ in rounds))
     load = Load() if o.campaign == "flake-hunt" else None
     try:
-        for runs, jobs in rounds:
-            left = [r for r in runs if (r.name, r.number) not in report.done]
-            if left and time.monotonic() < runner.end:
-                runner.run_all(left, o.jobs or jobs)
+        runner.run_all([([r for r in runs if (r.name, r.number) not in report.done], jobs)
+                        for runs, jobs in rounds])
     except KeyboardInterrupt:
         print("interrupted")
     finally:

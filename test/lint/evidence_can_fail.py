@@ -22,13 +22,13 @@ def load(t):
     return tool
 
 
-def run(tool, *runs):
+def run(tool, *runs, redo=""):
     """Does the runs that the report has not; returns exit code, output and report."""
-    report = tool.Report("test", again=False, keep=True)
+    report = tool.Report("test", keep=True, redo=redo)
     runner = tool.Runner("test", report, 0, len(runs))
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        runner.run_all([r for r in runs if (r.name, r.number) not in report.done], 2)
+        runner.run_all([([r for r in runs if (r.name, r.number) not in report.done], 2)])
         code = tool.summary(report)
     runner.scratch.close()
     return code, out.getvalue(), report
@@ -74,6 +74,28 @@ def evidence__repeats_nothing(t):
     run(tool, once)
     code, out, _ = run(tool, once)
     equal((code, out.splitlines()[-1], t.read("runs")), (0, "1 passed, 0 failed", "x\n"))
+
+
+@test
+def evidence__does_a_mended_test_again(t):
+    tool = load(t)
+    other = shell(tool, "other", f"echo x >>{t.path('runs')}")
+    run(tool, other, shell(tool, "flaky", "exit 1"))
+    code, out, _ = run(tool, other, shell(tool, "flaky", "true"), redo="flaky")
+    equal((code, out.splitlines()[-1], t.read("runs")), (0, "2 passed, 0 failed", "x\n"))
+
+
+@test
+def evidence__begins_a_round_while_the_last_one_ends(t):
+    tool = load(t)
+    first = shell(tool, "first", f"until [ -e {t.path('second')} ]; do sleep 0.01; done")
+    second = shell(tool, "second", f"touch {t.path('second')}")
+    report = tool.Report("test")
+    runner = tool.Runner("test", report, 0, 2)
+    with contextlib.redirect_stdout(io.StringIO()):
+        runner.run_all([([first], 2), ([second], 2)])
+    runner.scratch.close()
+    equal([r["result"] for r in report.runs], ["pass", "pass"])
 
 
 @test
