@@ -46,6 +46,9 @@ struct pk_replica {
     struct pk_raft_guard *guard;
     struct pk_replica_hooks hooks;
     uint64_t origin;
+    struct pk_log_use (*use)(void *ctx);
+    void *use_ctx;
+    uint32_t threshold, trailing;
 
     /* What is replicated: the same on every node that has run the same entries. */
     struct pk_machine *machine;
@@ -79,7 +82,9 @@ void pk_state_free(struct pk_replica *r);
 void pk_replica_break(struct pk_replica *r, const char *why);
 /* To be called before the library is given a request. */
 void pk_replica_own_leadership(struct pk_replica *r);
-/* A change that runs will not come to its end here. */
+/* A membership change in progress can't complete on this node. */
 void pk_members_close(struct pk_replica *r);
+/* Looks whether a membership change has come to its end. */
+void pk_members_poll(struct pk_replica *r);
 
 #endif

@@ -1,137 +1,144 @@
 /* SPDX-License-Identifier: MIT */
 #include "raft/log_scan.h"
 
-#include "core/wire.h"
+#include "core/door.h"
 
-void pk_scan_begin(struct pk_scan *s, const struct pk_scan_hooks *hooks,
-                   const struct pk_durable *mark, bool same_boot)
+static uint64_t larger(uint64_t a, uint64_t b)
 {
-    *s = (struct pk_scan){.hooks = *hooks,
-                          .mark = *mark,
-                          .same_boot = same_boot,
-                          .state = PK_BATCH_BLANK,
-                          .evidence = mark->batch};
+    return a > b ? a : b;
 }
 
-static void note_durable(struct pk_scan *s, uint64_t batch)
-{
-    s->evidence = batch > s->evidence ? batch : s->evidence;
-}
+/* ---- looking at one segment ---- */
 
-static void take(struct pk_scan *s, const unsigned char *in)
+void pk_scan_look(const struct pk_log_owner *owner, uint32_t segment,
+                  const unsigned char *bytes, size_t len, struct pk_segment_look *out)
 {
-    struct pk_batch_cursor c;
-    struct pk_record r;
-    pk_batch_open(&c, in);
-    while (pk_batch_next(&c, &r)) {
-        if (r.type == PK_RECORD_TRUNCATION) {
-            s->next_index = pk_get_u64(r.data);
-            s->hooks.truncate(s->hooks.ctx, s->next_index);
-        } else {
-            s->hooks.entry(s->hooks.ctx, s->next_index++, &r);
+    *out = (struct pk_segment_look){0};
+    for (size_t i = 0; i + PK_SECTOR <= len; i += PK_SECTOR) {
+        uint64_t number;
+        struct pk_log_place at = {segment, i};
+        if (pk_sector_check(owner, at, bytes + i, &number)) {
+            out->highest = larger(out->highest, number);
+        }
+    }
+    for (size_t i = 0; i + PK_BLOCK <= len; i += PK_BLOCK) {
+        struct pk_batch_look look = {.owner = owner, .at = {segment, i}};
+        struct pk_batch_head h = {0};
+        uint32_t chain;
+        enum pk_batch_state state =
+            pk_batch_decode(&look, bytes + i, len - i, &h, &chain);
+        if (state == PK_BATCH_GOOD || state == PK_BATCH_TORN) {
+            out->durable = larger(out->durable, h.durable);
+        }
+        if (i == 0) {
+            out->bad = state == PK_BATCH_BAD;
+            out->begins = state == PK_BATCH_GOOD;
+            out->first = h;
         }
     }
 }
 
-/* Takes in the batches of a segment up to the first that does not check. Returns where
- * that one is. */
-static size_t take_all(struct pk_scan *s, const struct pk_segment_head *head,
-                       const unsigned char *bytes, size_t len)
+/* ---- from batch to batch ---- */
+
+/* The log begins with the newest segment whose first entry is not behind the one that is
+ * needed. */
+void pk_scan_begin(struct pk_scan *s, uint64_t needed)
 {
-    size_t at = PK_BLOCK;
-    struct pk_batch_head h = {0};
-    s->state = PK_BATCH_BLANK; /* of a segment that is full to its last block */
-    while (at + PK_BLOCK <= len) {
-        s->state = pk_batch_decode(bytes + at, len - at, head, s->chain, &h);
-        if (s->state == PK_BATCH_GOOD && h.number != s->next_batch) {
-            s->state = PK_BATCH_BROKEN;
+    s->at = (struct pk_log_place){0};
+    s->last = s->highest = s->durable = 0;
+    s->chain = 0;
+    s->wants = s->bad = false;
+    uint64_t newest = 0;
+    for (uint32_t i = 0; i < s->segments; i++) {
+        const struct pk_segment_look *l = &s->looks[i];
+        s->highest = larger(s->highest, l->highest);
+        s->durable = larger(s->durable, l->durable);
+        if (l->begins && l->first.first_index <= needed && l->first.number > newest) {
+            newest = l->first.number;
+            s->at.segment = i;
+            s->last = l->first.before;
+            s->chain = l->first.chain;
+            s->wants = true;
         }
-        if (s->state != PK_BATCH_GOOD) {
+    }
+    s->last = s->wants ? s->last : 0;
+}
+
+bool pk_scan_wants(const struct pk_scan *s, uint32_t *segment)
+{
+    *segment = s->at.segment;
+    return s->wants;
+}
+
+static bool follows(const struct pk_scan *s, const struct pk_batch_head *h)
+{
+    return h->before == s->last && h->chain == s->chain && h->number > s->last;
+}
+
+/* The log goes on at the beginning of another segment. */
+static bool goes_on_elsewhere(struct pk_scan *s)
+{
+    for (uint32_t i = 0; i < s->segments; i++) {
+        const struct pk_segment_look *l = &s->looks[i];
+        if (i != s->at.segment && l->begins && follows(s, &l->first)) {
+            s->at = (struct pk_log_place){i, 0};
+            return true;
+        }
+    }
+    return false;
+}
+
+void pk_scan_take(struct pk_scan *s, const unsigned char *bytes, size_t len)
+{
+    s->wants = false;
+    while (s->at.offset + PK_BLOCK <= len) {
+        struct pk_batch_look look = {.owner = s->owner, .at = s->at, .above = s->last};
+        struct pk_batch_head h;
+        uint32_t chain;
+        const unsigned char *in = bytes + s->at.offset;
+        enum pk_batch_state state =
+            pk_batch_decode(&look, in, len - s->at.offset, &h, &chain);
+        if (state != PK_BATCH_GOOD || !follows(s, &h)) {
+            s->bad = state == PK_BATCH_BAD;
             break;
         }
-        note_durable(s, h.durable);
-        take(s, bytes + at);
-        s->chain = h.chain;
-        s->next_batch++;
-        at += (h.bytes + (size_t)PK_BLOCK - 1) / PK_BLOCK * PK_BLOCK;
-        s->state = PK_BATCH_BLANK;
+        s->batch(s->ctx, s->at, &h, in);
+        s->last = h.number;
+        s->chain = chain;
+        s->at.offset += pk_batch_size(0, h.bytes - PK_BATCH_HEAD);
     }
-    s->floor = s->state == PK_BATCH_BROKEN
-                   ? (struct pk_floor){.term = h.last_term, .index = h.last_index}
-                   : (struct pk_floor){0};
-    s->segment = head->number;
-    s->offset = at;
-    return at;
+    if (goes_on_elsewhere(s)) {
+        s->wants = true;
+        s->bad = false;
+    }
 }
 
-/* Evidence that what does not check was durable. Every block may be the beginning of a
- * batch; its chain can't be checked, because the one before it is not known, but its
- * head can. */
-static void look_for_evidence(struct pk_scan *s, const struct pk_segment_head *head,
-                              const unsigned char *bytes, size_t from, size_t len)
+/* ---- the verdict ---- */
+
+static bool any_begins(const struct pk_scan *s)
 {
-    for (size_t at = from; at + PK_BLOCK <= len; at += PK_BLOCK) {
-        struct pk_batch_head h;
-        enum pk_batch_state state = pk_batch_decode(bytes + at, len - at, head, 0, &h);
-        if (state == PK_BATCH_GOOD || state == PK_BATCH_BROKEN) {
-            note_durable(s, h.durable);
+    uint32_t i = 0;
+    while (i < s->segments && !s->looks[i].begins) {
+        i++;
+    }
+    return i < s->segments;
+}
+
+enum pk_scan_verdict pk_scan_end(struct pk_scan *s, uint64_t mark)
+{
+    PK_ASSERT(!s->wants);
+    s->highest = larger(larger(s->highest, mark), s->last);
+    if (s->bad) {
+        return PK_SCAN_DAMAGED;
+    }
+    for (uint32_t i = 0; i < s->segments; i++) {
+        if (s->looks[i].bad) {
+            s->at = (struct pk_log_place){i, 0};
+            return PK_SCAN_DAMAGED;
         }
     }
-}
-
-void pk_scan_segment(struct pk_scan *s, const struct pk_segment_head *head,
-                     const unsigned char *bytes, size_t len)
-{
-    size_t at = PK_BLOCK;
-    if (s->last_segment == 0) {
-        s->next_batch = head->first_batch;
-        s->next_index = s->first_index = head->first_index;
-        s->chain = head->chain;
-    } else if (s->missing == 0 && head->number != s->last_segment + 1) {
-        s->missing = s->last_segment + 1;
-    }
-    s->last_segment = head->number;
-    note_durable(s, head->durable);
-    if (head->first_batch == s->next_batch && head->chain == s->chain) {
-        at = take_all(s, head, bytes, len);
-    }
-    look_for_evidence(s, head, bytes, at, len);
-}
-
-/* There is nothing to tell us that the batch behind the last good one was durable. */
-static enum pk_scan_verdict judge_end(const struct pk_scan *s)
-{
-    bool closed = s->mark.closed && s->mark.batch + 1 == s->next_batch;
-    bool exact = s->same_boot || closed;
-    bool trace = s->state != PK_BATCH_BLANK;
-    return trace && !exact ? PK_SCAN_DOUBT : PK_SCAN_SOUND;
-}
-
-/* The number of the first segment that should be there and is not; 0: none. */
-static uint64_t missing(const struct pk_scan *s, uint64_t newest, uint64_t needed)
-{
-    if (s->missing != 0 || newest == 0) {
-        return s->missing;
-    }
-    if (s->last_segment == 0 || s->first_index > needed) {
-        return 1; /* or a later one: the first that is needed */
-    }
-    return newest > s->last_segment ? s->last_segment + 1 : 0;
-}
-
-struct pk_scan_found pk_scan_end(struct pk_scan *s, uint64_t newest, uint64_t needed)
-{
-    struct pk_scan_found f = {
-        .segment = s->segment, .offset = s->offset, .floor = s->floor, .chain = s->chain};
-    f.last_batch = s->next_batch == 0 ? 0 : s->next_batch - 1;
-    uint64_t gone = missing(s, newest, needed);
-    if (gone != 0) {
-        f.verdict = PK_SCAN_MISSING;
-        f.segment = gone;
-    } else if (s->next_batch != 0 && s->evidence >= s->next_batch) {
-        f.verdict = PK_SCAN_DAMAGED;
-    } else {
-        f.verdict = judge_end(s);
-    }
-    return f;
+    /* Nothing of what was written once is the log that is needed. */
+    bool gone = s->last == 0 && any_begins(s);
+    bool lost = larger(s->durable, mark) > s->last;
+    return lost || gone ? PK_SCAN_LOST : PK_SCAN_SOUND;
 }

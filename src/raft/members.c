@@ -183,7 +183,7 @@ static void end(struct pk_replica *r, const char *wrong)
     c->done(c->ctx, wrong);
 }
 
-void pk_replica_poll(struct pk_replica *r)
+void pk_members_poll(struct pk_replica *r)
 {
     const struct pk_changing *c = &r->changing;
     if (!c->running) {

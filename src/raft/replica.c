@@ -13,7 +13,7 @@ enum {
     ELECTION_MS = 300,
     HEARTBEATS = 10, /* within one election timeout */
     INSTALL_SNAPSHOT_MS = 5000,
-    SNAPSHOT_ENTRIES = 8192,
+    ENTRIES_MAX = 1 << 30, /* as good as no limit */
     ROOM_LEAST = 1024,
 };
 
@@ -49,15 +49,35 @@ static void settle(struct raft *raft, const struct pk_replica_options *o)
     raft_set_heartbeat_timeout(raft, election / HEARTBEATS);
     raft_set_install_snapshot_timeout(raft, INSTALL_SNAPSHOT_MS);
     raft_set_pre_vote(raft, true);
-    raft_set_snapshot_threshold(raft,
-                                o->threshold != 0 ? o->threshold : SNAPSHOT_ENTRIES);
-    raft_set_snapshot_trailing(raft, o->trailing != 0 ? o->trailing : SNAPSHOT_ENTRIES);
+    raft_set_snapshot_threshold(raft, o->threshold != 0 ? o->threshold : ENTRIES_MAX);
+    raft_set_snapshot_trailing(raft, o->trailing != 0 ? o->trailing : ENTRIES_MAX);
+    raft_set_capacity_threshold(raft, o->reserve);
     if (o->seed != 0) {
         raft_seed(raft, o->seed);
     }
-    if (o->any_capacity) {
-        raft_set_capacity_threshold(raft, 0);
+}
+
+/* libraft counts entries. What is limited is bytes: so its counts are set anew, from the
+ * bytes that the log has now. Not while a snapshot is being written, because libraft
+ * reads them again at its end. */
+static void bound_log(struct pk_replica *r)
+{
+    if (r->use == NULL || r->broken || r->closing || r->raft.legacy.snapshot_taking) {
+        return;
     }
+    struct pk_log_use use = r->use(r->use_ctx);
+    uint64_t applied = raft_last_applied(&r->raft);
+    uint64_t kept = applied >= use.keep_from ? applied - use.keep_from + 1 : 1;
+    unsigned most = r->trailing != 0 ? r->trailing : ENTRIES_MAX;
+    unsigned threshold = r->threshold != 0 ? r->threshold : ENTRIES_MAX;
+    raft_set_snapshot_trailing(&r->raft, kept < most ? (unsigned)kept : most);
+    raft_set_snapshot_threshold(&r->raft, use.wants ? 1 : threshold);
+}
+
+void pk_replica_poll(struct pk_replica *r)
+{
+    pk_members_poll(r);
+    bound_log(r);
 }
 
 struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_options *o,
@@ -65,7 +85,13 @@ struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_op
                                   size_t size)
 {
     struct pk_replica *r = pk_door_resize(NULL, sizeof *r);
-    *r = (struct pk_replica){.io = io, .hooks = *hooks, .origin = o->origin};
+    *r = (struct pk_replica){.io = io,
+                             .hooks = *hooks,
+                             .origin = o->origin,
+                             .use = o->use,
+                             .use_ctx = o->use_ctx,
+                             .threshold = o->threshold,
+                             .trailing = o->trailing};
     r->end_of_requests = &r->first_request;
     pk_state_open(r);
     r->guard = pk_raft_guard_install(io, &r->raft, o->guards_off);

@@ -22,6 +22,7 @@
 #include "core/machine.h"
 #include "raft/entry.h"
 #include "raft/guard.h"
+#include "raft/log_use.h"
 
 struct raft_io;
 struct pk_replica;
@@ -47,10 +48,13 @@ struct pk_replica_options {
     const char *address;
     uint64_t origin;      /* random: this run of this process */
     uint32_t election_ms; /* 0: 300; heartbeat is a tenth */
-    uint32_t threshold;   /* entries between snapshots; 0: 8192 */
-    uint32_t trailing;    /* entries kept behind a snapshot; 0: 8192 */
-    uint32_t seed;        /* of the library's own randomness; 0: leave it alone */
-    bool any_capacity;    /* the raft_io reports no disk capacity (simulator) */
+    /* How large the log is; NULL: not known, and only entries are counted. */
+    struct pk_log_use (*use)(void *ctx);
+    void *use_ctx;
+    uint32_t threshold; /* entries between snapshots at most; 0: only bytes count */
+    uint32_t trailing;  /* entries kept behind a snapshot at most; 0: likewise */
+    uint16_t reserve;   /* KiB that a disk must have left for new entries */
+    uint32_t seed;      /* of the library's own randomness; 0: leave it alone */
     struct pk_raft_guard_switches guards_off;
 };
 
@@ -144,8 +148,9 @@ enum pk_change { PK_CHANGE_ADD, PK_CHANGE_STANDBY, PK_CHANGE_VOTER, PK_CHANGE_RE
 const char *pk_replica_change(struct pk_replica *r, enum pk_change what, uint64_t id,
                               const char *address,
                               void (*done)(void *ctx, const char *wrong), void *ctx);
-/* Looks whether a change has come to its end. Call it when the library may have done
- * something; pk_turn_end does. */
+/* Looks whether a change has come to its end, and whether the log has become so large
+ * that a snapshot is due. Call it when the library may have done something; pk_turn_end
+ * does. */
 void pk_replica_poll(struct pk_replica *r);
 /* Hands leadership to `id` (0: to whoever is best). NULL, or why not. */
 const char *pk_replica_transfer(struct pk_replica *r, uint64_t id);

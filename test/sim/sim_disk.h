@@ -1,57 +1,63 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a node has on disk: all of it that survives a crash.
+ * A disk of a node, in memory: the files that the real log store (raft/store.h) makes.
  *
- * Term, vote, a log that begins anywhere, and one snapshot. Writes to log and snapshot
- * are queued by sim_io.c and reach the disk later; a crash cuts that queue anywhere.
+ * An operation takes effect when the world finishes it. A crash finds others under way:
+ * of each of their sectors the old content is there or the new one. A power cut also
+ * takes what was noted and not synced. Damage on purpose: flipped bits, zeroed sectors,
+ * cut and lost files. Errors on purpose: the next operation fails, the disk is full.
  */
 #ifndef PICKET_SIM_DISK_H
 #define PICKET_SIM_DISK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim_heap.h"
+#include "raft/disk.h"
+#include "rng.h"
 
-/* One entry of the log. */
-struct sim_record {
-    uint64_t term;
-    int type;
-    size_t len;
-    unsigned char bytes[];
-};
+enum { SIM_FILES_MAX = 64 };
 
-struct sim_snapshot {
-    uint64_t index, term;
-    uint64_t conf_index;
-    size_t conf_len, data_len;
-    unsigned char bytes[]; /* configuration, then data */
+struct sim_file {
+    char name[PK_DISK_NAME_MAX];
+    unsigned char *bytes;
+    size_t len, capacity;
+    unsigned char *synced; /* before what was noted; NULL: nothing is */
 };
 
 struct sim_disk {
-    struct sim_heap *heap; /* the world's: a disk outlives its processes */
-    uint64_t term, vote;
-    uint64_t first;              /* the index of records[0], also when there is none */
-    struct sim_record **records; /* heap */
-    size_t count, capacity;
-    struct sim_snapshot *snapshot; /* NULL: none yet */
+    struct pk_disk disk;
+    struct sim_file files[SIM_FILES_MAX];
+    uint32_t n_files;
+    struct pk_disk_op *under_way;
+    bool full;
+    int fail_in; /* operations until one fails; 0: none will */
+    uint64_t torn, lost; /* sectors of crashes: operations cut in two, and lost whole */
+    /* An operation has been begun: sim_disk_finish is to be called for it later. */
+    void (*begun)(void *ctx, struct pk_disk_op *op);
+    void *ctx;
 };
 
-void sim_disk_init(struct sim_disk *d, struct sim_heap *heap);
+void sim_disk_init(struct sim_disk *d);
+void sim_disk_free(struct sim_disk *d);
+void sim_disk_finish(struct sim_disk *d, struct pk_disk_op *op);
+/* The process is gone, and with it what was under way; or even the power. */
+void sim_disk_crash(struct sim_disk *d, struct rng *rng, bool power);
+/* Forgets everything: an empty disk in the place of this one. */
+void sim_disk_wipe(struct sim_disk *d);
 
-/* Records and snapshots are made before they are written; the disk takes them over. */
-struct sim_record *sim_record_new(struct sim_heap *h, uint64_t term, int type,
-                                  const void *bytes, size_t len);
-struct sim_snapshot *sim_snapshot_new(struct sim_heap *h, size_t conf_len,
-                                      size_t data_len);
+struct sim_file *sim_disk_find(struct sim_disk *d, const char *name);
 
-void sim_disk_append(struct sim_disk *d, struct sim_record *r);
-/* Drops the entries from `index` on. */
-void sim_disk_truncate(struct sim_disk *d, uint64_t index);
-/* Replaces the snapshot; `trailing` entries before its index stay in the log, 0: the
- * whole log goes, as it came from elsewhere. */
-void sim_disk_put_snapshot(struct sim_disk *d, struct sim_snapshot *s, uint64_t trailing);
-/* What a start does first: a log that ends before the snapshot is of no use. */
-void sim_disk_recover(struct sim_disk *d);
+enum sim_damage {
+    SIM_FLIP, /* one bit */
+    SIM_ZERO, /* one sector */
+    SIM_CUT,  /* the end of the file */
+    SIM_LOSE, /* the whole file */
+    SIM_DAMAGES
+};
+/* Damages a file somewhere. */
+void sim_disk_damage(struct sim_disk *d, struct sim_file *f, enum sim_damage how,
+                     struct rng *rng);
 
 #endif

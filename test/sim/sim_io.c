@@ -2,42 +2,28 @@
 #include "sim_io.h"
 
 #include <raft.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/door.h"
+#include "raft/store.h"
 
-enum { ROOMY = UINT16_MAX }; /* what a disk with room reports, in KiB */
-
-enum write_kind { APPEND, TRUNCATE, INSTALL, TAKE };
-
-/* Something that is on its way to the disk. */
-struct write {
-    struct write *next;
-    enum write_kind kind;
-    uint64_t index; /* TRUNCATE: from where on */
-    struct sim_record **records;
-    unsigned n_records;
-    struct sim_snapshot *snapshot;
-    uint64_t trailing;
-    struct raft_io_append *append;
-    struct raft_io_snapshot_put *put;
-};
-
-struct lane {
-    struct write *first, **last;
-    uint64_t last_us; /* when its last write reaches the disk */
+enum {
+    SEGMENT = 64 * 1024,
+    LOG_BYTES = 24 * SEGMENT,
 };
 
 struct sim_io {
     struct raft_io io;
     struct sim_io_options o;
     struct sim_io_counts *counts;
-    struct lane log, taken; /* snapshots of our own go beside the log */
+    struct pk_store *store;
     raft_io_tick_cb tick;
     raft_io_recv_cb receive;
     unsigned tick_ms;
     struct raft_io_send **sent; /* to be told that they are */
     size_t n_sent, sent_capacity;
+    bool broken; /* a write failed: this life is over */
 };
 
 static struct sim_io *sim_of(const struct raft_io *io)
@@ -75,151 +61,88 @@ static void worked(struct sim_io *s)
 
 /* ---- the disk ---- */
 
-static void apply_write(struct sim_disk *d, struct write *w)
+static bool is_long(const struct pk_disk_op *op)
 {
-    switch (w->kind) {
-    case APPEND:
-        for (unsigned i = 0; i < w->n_records; i++) {
-            sim_disk_append(d, w->records[i]);
-        }
-        break;
-    case TRUNCATE:
-        sim_disk_truncate(d, w->index);
-        break;
-    case INSTALL:
-    case TAKE:
-        sim_disk_put_snapshot(d, w->snapshot, w->trailing);
-        break;
-    }
+    return op->kind == PK_DISK_STORE || op->kind == PK_DISK_READ;
 }
 
-static struct write *take_first(struct lane *l)
-{
-    struct write *w = l->first;
-    l->first = w->next;
-    if (l->first == NULL) {
-        l->last = &l->first;
-    }
-    return w;
-}
+/* An operation on its way. */
+struct on_its_way {
+    struct sim_io *io;
+    struct pk_disk_op *op;
+};
 
-static void free_write(struct write *w)
+static void op_finished(void *self, uint64_t what, void *load)
 {
-    sim_heap_give(w->records);
-    sim_heap_give(w);
-}
-
-static void written(struct sim_io *s, struct lane *l)
-{
-    struct write *w = take_first(l);
-    struct raft_io_append *append = w->append;
-    struct raft_io_snapshot_put *put = w->put;
-    apply_write(s->o.disk, w);
-    free_write(w);
+    (void)self;
+    (void)what;
+    struct on_its_way way = *(struct on_its_way *)load;
+    struct sim_io *s = way.io;
+    sim_heap_give(load);
     enter(s);
-    if (append != NULL) {
-        append->cb(append, 0);
+    sim_disk_finish(s->o.disk, way.op);
+    if (!s->broken) {
+        s->io.capacity = pk_store_capacity(s->store);
+        worked(s);
     }
-    if (put != NULL) {
-        put->cb(put, 0);
-    }
-    worked(s);
 }
 
-static void log_written(void *self, uint64_t what, void *load)
+/* Operations take their time, each by itself, and so end in any order. */
+static void op_begun(void *ctx, struct pk_disk_op *op)
 {
-    (void)self;
-    (void)load;
-    written(of_what(what), &of_what(what)->log);
-}
-
-static void snapshot_written(void *self, uint64_t what, void *load)
-{
-    (void)self;
-    (void)load;
-    written(of_what(what), &of_what(what)->taken);
-}
-
-static struct write *new_write(struct sim_io *s, enum write_kind kind)
-{
-    struct write *w = sim_heap_take(s->o.disk->heap, sizeof *w);
-    *w = (struct write){.kind = kind};
-    return w;
-}
-
-static void enqueue(struct sim_io *s, struct write *w)
-{
-    bool beside = w->kind == TAKE;
-    struct lane *l = beside ? &s->taken : &s->log;
+    struct sim_io *s = ctx;
     const struct sim_speed *v = s->o.speed;
-    uint64_t takes_us = w->snapshot != NULL
-                            ? rng_between(s->o.rng, v->least_us, v->snapshot_us)
-                            : rng_between(s->o.rng, v->least_us, v->most_us);
-    uint64_t begins_us = now_us(s) > l->last_us ? now_us(s) : l->last_us;
-    /* Truncations go with the append behind them. */
-    l->last_us = begins_us + (w->kind == TRUNCATE ? 0 : takes_us);
-    *l->last = w;
-    l->last = &w->next;
-    sim_process_at(s->o.process, l->last_us, beside ? snapshot_written : log_written,
-                   what_of(s), NULL);
+    uint64_t most = is_long(op) ? v->snapshot_us : v->most_us;
+    uint64_t takes_us = rng_between(s->o.rng, v->least_us, most);
+    struct on_its_way *way = sim_queue_load(s->o.process->queue, sizeof *way);
+    *way = (struct on_its_way){s, op};
+    sim_process_at(s->o.process, now_us(s) + takes_us, op_finished, 0, way);
+}
+
+/* A process ends within a write that fails. Here the call returns, to a library that does
+ * not get over errors: it is told that all is well, and nothing it does is seen. */
+static int unless_broken(const struct sim_io *s, int rv)
+{
+    return s->broken ? 0 : rv;
+}
+
+static void store_failed(void *ctx, const char *why)
+{
+    struct sim_io *s = ctx;
+    s->broken = true;
+    s->o.failed(s->o.process->self, why);
 }
 
 static int append(struct raft_io *io, struct raft_io_append *req,
                   const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
 {
     struct sim_io *s = sim_of(io);
-    struct sim_heap *h = s->o.disk->heap;
-    struct write *w = new_write(s, APPEND);
-    w->records = sim_heap_take(h, n * sizeof *w->records);
-    w->n_records = n;
-    for (unsigned i = 0; i < n; i++) {
-        const struct raft_entry *e = &entries[i];
-        w->records[i] = sim_record_new(h, e->term, (int)e->type, e->buf.base, e->buf.len);
-    }
-    req->cb = cb;
-    w->append = req;
     s->counts->appends++;
-    enqueue(s, w);
-    return 0;
+    int rv = pk_store_append(s->store, req, entries, n, cb);
+    io->capacity = pk_store_capacity(s->store);
+    return unless_broken(s, rv);
 }
 
 static int truncate_log(struct raft_io *io, raft_index index)
 {
     struct sim_io *s = sim_of(io);
-    struct write *w = new_write(s, TRUNCATE);
-    w->index = index;
-    s->counts->truncations++;
-    enqueue(s, w);
-    return 0;
+    s->counts->truncations += index <= pk_store_last_index(s->store);
+    return pk_store_truncate(s->store, index);
 }
 
 static int set_term(struct raft_io *io, raft_term term)
 {
-    sim_of(io)->o.disk->term = term;
-    sim_of(io)->o.disk->vote = 0;
-    return 0;
+    return unless_broken(sim_of(io), pk_store_set_term(sim_of(io)->store, term));
 }
 
 static int set_vote(struct raft_io *io, raft_id vote)
 {
-    sim_of(io)->o.disk->vote = vote;
-    return 0;
+    return unless_broken(sim_of(io), pk_store_set_vote(sim_of(io)->store, vote));
 }
 
 static int bootstrap(struct raft_io *io, const struct raft_configuration *conf)
 {
-    struct sim_disk *d = sim_of(io)->o.disk;
-    struct raft_buffer b;
-    if (d->term != 0 || d->count > 0) {
-        return RAFT_CANTBOOTSTRAP;
-    }
-    int rv = raft_configuration_encode(conf, &b);
-    if (rv == 0) {
-        d->term = 1;
-        sim_disk_append(d, sim_record_new(d->heap, 1, RAFT_CHANGE, b.base, b.len));
-        raft_free(b.base);
-    }
-    return rv;
+    return pk_store_bootstrap(sim_of(io)->store, conf);
 }
 
 static int recover(struct raft_io *io, const struct raft_configuration *conf)
@@ -229,156 +152,46 @@ static int recover(struct raft_io *io, const struct raft_configuration *conf)
     return RAFT_INVALID; /* nobody here loses a quorum for good */
 }
 
-/* ---- snapshots ---- */
-
-static size_t total_len(const struct raft_snapshot *from)
-{
-    size_t len = 0;
-    for (unsigned i = 0; i < from->n_bufs; i++) {
-        len += from->bufs[i].len;
-    }
-    return len;
-}
-
-static struct sim_snapshot *pack_snapshot(struct sim_heap *h,
-                                          const struct raft_snapshot *from)
-{
-    struct raft_buffer conf;
-    int rv = raft_configuration_encode(&from->configuration, &conf);
-    PK_ASSERT(rv == 0);
-    struct sim_snapshot *to = sim_snapshot_new(h, conf.len, total_len(from));
-    to->index = from->index;
-    to->term = from->term;
-    to->conf_index = from->configuration_index;
-    memcpy(to->bytes, conf.base, conf.len);
-    raft_free(conf.base);
-    size_t at = to->conf_len;
-    for (unsigned i = 0; i < from->n_bufs; i++) {
-        memcpy(to->bytes + at, from->bufs[i].base, from->bufs[i].len);
-        at += from->bufs[i].len;
-    }
-    return to;
-}
-
-static struct raft_configuration unpack_conf(const unsigned char *bytes, size_t len)
-{
-    struct raft_configuration conf;
-    struct raft_buffer b = {raft_malloc(len), len};
-    memcpy(b.base, bytes, len);
-    raft_configuration_init(&conf);
-    int rv = raft_configuration_decode(&b, &conf);
-    PK_ASSERT(rv == 0);
-    raft_free(b.base);
-    return conf;
-}
-
-static struct raft_buffer copy(const unsigned char *bytes, size_t len)
-{
-    struct raft_buffer b = {raft_malloc(len), len};
-    memcpy(b.base, bytes, len);
-    return b;
-}
-
-static struct raft_snapshot *unpack_snapshot(const struct sim_snapshot *from)
-{
-    struct raft_snapshot *to = raft_malloc(sizeof *to);
-    to->index = from->index;
-    to->term = from->term;
-    to->configuration = unpack_conf(from->bytes, from->conf_len);
-    to->configuration_index = from->conf_index;
-    to->n_bufs = 1;
-    to->bufs = raft_malloc(sizeof *to->bufs);
-    to->bufs[0] = copy(from->bytes + from->conf_len, from->data_len);
-    return to;
-}
-
 static int snapshot_put(struct raft_io *io, unsigned trailing,
                         struct raft_io_snapshot_put *req,
                         const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
     struct sim_io *s = sim_of(io);
-    struct write *w = new_write(s, trailing > 0 ? TAKE : INSTALL);
-    w->snapshot = pack_snapshot(s->o.disk->heap, snapshot);
-    w->trailing = trailing;
-    req->cb = cb;
-    w->put = req;
     s->counts->snapshots_taken += trailing > 0;
     s->counts->snapshots_installed += trailing == 0;
-    enqueue(s, w);
-    return 0;
-}
-
-/* A snapshot is being read for somebody else. */
-struct reading {
-    struct sim_io *io;
-    struct raft_io_snapshot_get *req;
-};
-
-static void snapshot_read(void *self, uint64_t what, void *load)
-{
-    (void)self;
-    (void)what;
-    struct reading r = *(struct reading *)load;
-    sim_heap_give(load);
-    enter(r.io);
-    const struct sim_snapshot *from = r.io->o.disk->snapshot;
-    if (from == NULL) {
-        r.req->cb(r.req, NULL, RAFT_NOTFOUND);
-    } else {
-        r.req->cb(r.req, unpack_snapshot(from), 0);
-    }
-    worked(r.io);
+    return pk_store_snapshot_put(s->store, trailing, req, snapshot, cb);
 }
 
 static int snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
                         raft_io_snapshot_get_cb cb)
 {
-    struct sim_io *s = sim_of(io);
-    struct reading *r = sim_queue_load(s->o.process->queue, sizeof *r);
-    *r = (struct reading){s, req};
-    req->cb = cb;
-    uint64_t takes_us =
-        rng_between(s->o.rng, s->o.speed->least_us, s->o.speed->snapshot_us);
-    sim_process_at(s->o.process, now_us(s) + takes_us, snapshot_read, 0, r);
-    return 0;
-}
-
-/* ---- loading ---- */
-
-/* All entries in one piece of memory, as the library wants them. */
-static struct raft_entry *unpack_records(struct sim_record *const *records, size_t n)
-{
-    size_t len = 0;
-    for (size_t i = 0; i < n; i++) {
-        len += records[i]->len;
-    }
-    struct raft_entry *entries = raft_malloc(n * sizeof *entries);
-    unsigned char *batch = raft_malloc(len + 1);
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        entries[i] = (struct raft_entry){.term = records[i]->term,
-                                         .type = (enum raft_entry_type)records[i]->type,
-                                         .buf = {batch + at, records[i]->len},
-                                         .batch = batch};
-        memcpy(batch + at, records[i]->bytes, records[i]->len);
-        at += records[i]->len;
-    }
-    return entries;
+    return pk_store_snapshot_get(sim_of(io)->store, req, cb);
 }
 
 static int load(struct raft_io *io, raft_term *term, raft_id *voted_for,
                 struct raft_snapshot **snapshot, raft_index *start_index,
                 struct raft_entry *entries[], size_t *n_entries)
 {
-    struct sim_disk *d = sim_of(io)->o.disk;
-    sim_disk_recover(d);
-    *term = d->term;
-    *voted_for = d->vote;
-    *snapshot = d->snapshot == NULL ? NULL : unpack_snapshot(d->snapshot);
-    *start_index = d->first;
-    *entries = d->count == 0 ? NULL : unpack_records(d->records, d->count);
-    *n_entries = d->count;
+    struct sim_io *s = sim_of(io);
+    struct pk_store_loaded l;
+    int rv = pk_store_load(s->store, &l);
+    if (rv != 0) {
+        (void)snprintf(io->errmsg, sizeof io->errmsg, "%s", pk_store_why(s->store));
+        return rv;
+    }
+    *term = l.term;
+    *voted_for = l.vote;
+    *snapshot = l.snapshot;
+    *start_index = l.start;
+    *entries = l.entries;
+    *n_entries = l.n;
+    io->capacity = pk_store_capacity(s->store);
     return 0;
+}
+
+struct pk_log_use sim_io_use(void *io)
+{
+    return pk_store_use(((struct sim_io *)io)->store);
 }
 
 /* ---- time ---- */
@@ -392,6 +205,8 @@ static void tick(void *self, uint64_t what, void *load)
     struct sim_io *s = of_what(what);
     next_tick(s);
     enter(s);
+    pk_store_tick(s->store);
+    s->io.capacity = pk_store_capacity(s->store);
     s->tick(&s->io);
     worked(s);
 }
@@ -514,7 +329,11 @@ static int send_message(struct raft_io *io, struct raft_io_send *req,
                                                           : new_packet(s, m, 0, 0);
     req->cb = cb;
     remember_sent(s, req);
-    sim_net_send(&p->head);
+    if (s->broken) {
+        sim_heap_give(p);
+    } else {
+        sim_net_send(&p->head);
+    }
     return 0;
 }
 
@@ -545,6 +364,25 @@ static void unpack_append(const struct packet *p, struct raft_append_entries *a)
     }
 }
 
+static struct raft_configuration unpack_conf(const unsigned char *bytes, size_t len)
+{
+    struct raft_configuration conf;
+    struct raft_buffer b = {raft_malloc(len), len};
+    memcpy(b.base, bytes, len);
+    raft_configuration_init(&conf);
+    int rv = raft_configuration_decode(&b, &conf);
+    PK_ASSERT(rv == 0);
+    raft_free(b.base);
+    return conf;
+}
+
+static struct raft_buffer copy(const unsigned char *bytes, size_t len)
+{
+    struct raft_buffer b = {raft_malloc(len), len};
+    memcpy(b.base, bytes, len);
+    return b;
+}
+
 static void unpack_install(const struct packet *p, struct raft_install_snapshot *i)
 {
     const unsigned char *bytes = (const unsigned char *)p->pieces;
@@ -571,11 +409,19 @@ void sim_io_receive(struct sim_io *s, struct sim_message *head)
 
 /* ---- beginning and end ---- */
 
+/* A disk without files is that of a new node. */
 static int init(struct raft_io *io, raft_id id, const char *address)
 {
+    struct sim_io *s = sim_of(io);
     (void)address;
-    PK_ASSERT(id == sim_of(io)->o.place + 1);
-    return 0;
+    PK_ASSERT(id == s->o.place + 1);
+    const char *wrong = sim_disk_find(s->o.disk, "meta") == NULL
+                            ? pk_store_create(s->store)
+                            : pk_store_open(s->store);
+    if (wrong != NULL) {
+        (void)snprintf(io->errmsg, sizeof io->errmsg, "%s", wrong);
+    }
+    return wrong == NULL ? 0 : RAFT_CORRUPT;
 }
 
 static void close_io(struct raft_io *io, raft_io_close_cb cb)
@@ -589,10 +435,16 @@ struct sim_io *sim_io_new(const struct sim_io_options *o, struct sim_io_counts *
 {
     struct sim_io *s = pk_door_resize(NULL, sizeof *s);
     *s = (struct sim_io){.o = *o, .counts = counts};
-    s->log.last = &s->log.first;
-    s->taken.last = &s->taken.first;
+    struct pk_store_options store = {.disk = &o->disk->disk,
+                                     .owner = {.cluster = 1, .incarnation = o->place + 1},
+                                     .segment_bytes = SEGMENT,
+                                     .log_bytes = LOG_BYTES,
+                                     .failed = store_failed,
+                                     .ctx = s};
+    s->store = pk_store_new(&store);
+    o->disk->begun = op_begun;
+    o->disk->ctx = s;
     s->io = (struct raft_io){.version = 1,
-                             .capacity = ROOMY,
                              .impl = s,
                              .init = init,
                              .close = close_io,
@@ -612,67 +464,27 @@ struct sim_io *sim_io_new(const struct sim_io_options *o, struct sim_io_counts *
     return s;
 }
 
+uint16_t sim_io_reserve(void)
+{
+    return SEGMENT / 1024;
+}
+
 struct raft_io *sim_io_raft(struct sim_io *s)
 {
     return &s->io;
 }
 
-void sim_io_full(struct sim_io *s, bool full)
+void sim_io_crash(struct sim_io *s, bool power)
 {
-    s->io.capacity = full ? 0 : ROOMY;
-}
-
-static void drop_write(struct write *w, unsigned records_kept)
-{
-    for (unsigned i = records_kept; i < w->n_records; i++) {
-        sim_heap_give(w->records[i]);
-    }
-    sim_heap_give(w->snapshot);
-    free_write(w);
-}
-
-/* The records of an append reach the disk one by one, so it can be cut too. */
-static bool tear(struct sim_io *s, struct write *w)
-{
-    unsigned kept = (unsigned)rng_below(s->o.rng, w->n_records);
-    for (unsigned i = 0; i < kept; i++) {
-        sim_disk_append(s->o.disk, w->records[i]);
-    }
-    drop_write(w, kept);
-    return kept > 0;
-}
-
-static void crash_lane(struct sim_io *s, struct lane *l)
-{
-    bool some = false;
-    while (l->first != NULL && rng_chance(s->o.rng, 600)) {
-        struct write *w = take_first(l);
-        apply_write(s->o.disk, w);
-        free_write(w);
-        some = true;
-    }
-    if (l->first == NULL) {
-        return;
-    }
-    if (l->first->kind == APPEND) {
-        s->counts->writes_lost++;
-        some = tear(s, take_first(l)) || some;
-    }
-    while (l->first != NULL) {
-        s->counts->writes_lost++;
-        drop_write(take_first(l), 0);
-    }
-    s->counts->torn += some;
-}
-
-void sim_io_crash(struct sim_io *s)
-{
-    crash_lane(s, &s->log);
-    crash_lane(s, &s->taken);
+    uint64_t torn = s->o.disk->torn, lost = s->o.disk->lost;
+    sim_disk_crash(s->o.disk, s->o.rng, power);
+    s->counts->torn += s->o.disk->torn - torn;
+    s->counts->writes_lost += s->o.disk->lost - lost;
 }
 
 void sim_io_free(struct sim_io *s)
 {
+    pk_store_free(s->store);
     pk_door_resize(s->sent, 0);
     pk_door_resize(s, 0);
 }

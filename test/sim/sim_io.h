@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A raft_io without files and sockets: one life of one node on a simulated disk and
- * network.
- *
- * Disk: writes to the log are queued and reach the disk in order; a snapshot of our own
- * state is written beside them, one that was received goes into the queue. A crash
- * keeps any prefix of the queue, and any part of the append that it cuts.
+ * A raft_io without files and sockets: one life of one node, with the real log store
+ * (raft/store.h) on a simulated disk (sim_disk.h), and a simulated network.
  */
 #ifndef PICKET_SIM_IO_H
 #define PICKET_SIM_IO_H
@@ -13,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "raft/log_use.h"
 #include "rng.h"
 #include "sim_disk.h"
 #include "sim_net.h"
@@ -36,6 +33,8 @@ struct sim_io_options {
     uint32_t place; /* in the network; the node's id is one more */
     /* The library has been at work: whoever is on top of it may have something to do. */
     void (*worked)(void *self);
+    /* A write failed: the process must end. */
+    void (*failed)(void *self, const char *why);
 };
 
 struct sim_io_counts {
@@ -48,14 +47,17 @@ const char *sim_io_address(uint32_t place);
 
 struct sim_io *sim_io_new(const struct sim_io_options *o, struct sim_io_counts *counts);
 struct raft_io *sim_io_raft(struct sim_io *io);
-/* A full disk reports no room, and leaders refuse. */
-void sim_io_full(struct sim_io *io, bool full);
+/* KiB that a disk must have left for new entries; after sim_io_raft was initialized. */
+uint16_t sim_io_reserve(void);
+/* How large the log is: of a struct sim_io. */
+struct pk_log_use sim_io_use(void *io);
 /* A message of another node's sim_io. */
 void sim_io_receive(struct sim_io *io, struct sim_message *m);
 /* Tells the library that its messages are out. After every use of the library. */
 void sim_io_flush(struct sim_io *io);
-/* The power is gone: what had been queued for the disk gets there or not. */
-void sim_io_crash(struct sim_io *io);
+/* The process is gone, or even the power: what was under way to the disk gets there or
+ * not. */
+void sim_io_crash(struct sim_io *io, bool power);
 void sim_io_free(struct sim_io *io);
 
 #endif

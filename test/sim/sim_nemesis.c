@@ -48,7 +48,7 @@ static void restart(void *self, uint64_t place, void *load)
 static void crash_one(struct sim_world *w, struct sim_node *n)
 {
     sim_world_say(w, "node %" PRIu32 " crashes", n->place + 1);
-    sim_node_crash(n);
+    sim_node_crash(n, rng_chance(&w->rng, 500));
     in_ms(w, draw_ms(w, 20, 3000), restart, n->place);
 }
 
@@ -116,6 +116,7 @@ static void disk_recovers(void *self, uint64_t place, void *load)
     (void)load;
     struct sim_world *w = self;
     w->nodes[place].speed = good_disk;
+    w->nodes[place].disk.fail_in = 0;
     sim_node_full(&w->nodes[place], false);
 }
 
@@ -142,6 +143,38 @@ static bool full_disk(struct sim_world *w)
         in_ms(w, ms, disk_recovers, place);
     }
     return true;
+}
+
+/* One of the next operations of the node's disk fails, which ends the node. */
+static bool disk_error(struct sim_world *w)
+{
+    struct sim_node *n = any_node(w);
+    if (n == NULL) {
+        return false;
+    }
+    n->disk.fail_in = (int)draw_ms(w, 1, 12);
+    return true;
+}
+
+static void clear_away(void *self, uint64_t what, void *load)
+{
+    (void)load;
+    struct sim_world *w = self;
+    struct sim_node *n = &w->nodes[what % SIM_NODES_MAX];
+    if (n->process.up && n->process.life == what / SIM_NODES_MAX) {
+        crash_one(w, n);
+    }
+}
+
+void sim_nemesis_stopped(void *world, uint32_t place)
+{
+    struct sim_world *w = world;
+    struct sim_node *n = &w->nodes[place];
+    sim_world_say(w, "node %" PRIu32 " ends: its disk failed", place + 1);
+    if (!n->process.paused) {
+        sim_process_pause(&n->process);
+    }
+    in_ms(w, 0, clear_away, n->process.life * SIM_NODES_MAX + place);
 }
 
 /* ---- the network ---- */
@@ -430,14 +463,17 @@ void sim_nemesis_heal(struct sim_world *w)
     for (uint32_t i = 0; i < w->n_nodes; i++) {
         struct sim_node *n = &w->nodes[i];
         disk_recovers(w, i, NULL);
-        if (n->process.paused) {
+        if (n->process.up && n->failed) {
+            sim_node_crash(n, false);
+        }
+        if (n->process.up && n->process.paused) {
             sim_node_resume(n);
         }
         if (down > 0 && (!n->process.up || rng_chance(&w->rng, 500))) {
             down--;
             w->totals->faults[SIM_FAULT_stay_down]++;
             if (n->process.up) {
-                sim_node_crash(n);
+                sim_node_crash(n, false);
             }
         } else if (!n->process.up && !w->gone[i]) {
             sim_world_start_node(w, i);

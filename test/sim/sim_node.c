@@ -120,7 +120,18 @@ static void on_standing(void *ctx, bool serving, uint64_t leader_id)
 static void on_broken(void *ctx, const char *why)
 {
     struct sim_node *n = ctx;
-    sim_violation("R12", "node %" PRIu32 " stops: %s", n->place + 1, why);
+    if (!n->failed) {
+        sim_violation("R12", "node %" PRIu32 " stops: %s", n->place + 1, why);
+    }
+}
+
+/* As the process would end: nothing happens to it any more, until it is cleared away. */
+static void on_disk_failed(void *self, const char *why)
+{
+    struct sim_node *n = self;
+    (void)why;
+    n->failed = true;
+    n->shared->stopped(n->shared->stopped_ctx, n->place);
 }
 
 /* ---- between the replica and the turn: the judge hears it first ---- */
@@ -306,7 +317,7 @@ void sim_node_init(struct sim_node *n, struct sim_shared *shared, uint32_t place
     n->shared = shared;
     n->place = place;
     n->rng = rng;
-    sim_disk_init(&n->disk, &shared->queue->loads);
+    sim_disk_init(&n->disk);
     shared->net->places[place] =
         (struct sim_place){.who = &n->process, .receive = receive};
 }
@@ -341,8 +352,11 @@ static struct pk_replica *new_replica(struct sim_node *n, uint64_t origin)
         .address = self.address,
         .origin = origin,
         .election_ms = n->shared->election_ms,
+        .use = sim_io_use,
+        .use_ctx = n->io,
         .threshold = n->shared->threshold,
         .trailing = n->shared->trailing,
+        .reserve = sim_io_reserve(),
         .seed = 1 + (uint32_t)rng_below(&n->rng, INT32_MAX),
     };
     char why[320];
@@ -363,7 +377,8 @@ static struct sim_io *new_io(struct sim_node *n)
                                            .speed = &n->speed,
                                            .rng = &n->rng,
                                            .place = n->place,
-                                           .worked = on_worked};
+                                           .worked = on_worked,
+                                           .failed = on_disk_failed};
     return sim_io_new(&options, n->shared->io_counts);
 }
 
@@ -380,6 +395,7 @@ void sim_node_start(struct sim_node *n, const struct pk_member *members, size_t 
     sim_node_enter(n);
     n->applying.index = 0;
     n->turn_comes = false;
+    n->failed = false;
     n->timer_ms = UINT64_MAX;
     memset(n->sessions, 0, sizeof n->sessions);
     uint64_t origin = rng_next(&n->rng);
@@ -388,7 +404,6 @@ void sim_node_start(struct sim_node *n, const struct pk_member *members, size_t 
     n->above = pk_turn_replica_hooks(n->turn);
     n->replica = new_replica(n, origin);
     pk_turn_attach(n->turn, n->replica);
-    sim_io_full(n->io, n->full);
     const char *wrong =
         n_members == 0 ? NULL : pk_replica_bootstrap(n->replica, members, n_members);
     wrong = wrong != NULL ? wrong : pk_replica_start(n->replica);
@@ -398,7 +413,7 @@ void sim_node_start(struct sim_node *n, const struct pk_member *members, size_t 
     sim_node_end_turn(n);
 }
 
-void sim_node_crash(struct sim_node *n)
+void sim_node_crash(struct sim_node *n, bool power)
 {
     struct pk_raft_guard_counts g = pk_replica_guard_counts(n->replica);
     n->shared->guards.g1 += g.g1;
@@ -409,7 +424,7 @@ void sim_node_crash(struct sim_node *n)
     n->shared->guards.g6 += g.g6;
     n->shared->guards.g7 += g.g7;
     sim_node_enter(n);
-    sim_io_crash(n->io);
+    sim_io_crash(n->io, power);
     pk_replica_abandon(n->replica);
     pk_turn_free(n->turn);
     sim_io_free(n->io);
@@ -426,10 +441,7 @@ void sim_node_crash(struct sim_node *n)
 
 void sim_node_full(struct sim_node *n, bool full)
 {
-    n->full = full;
-    if (n->process.up) {
-        sim_io_full(n->io, full);
-    }
+    n->disk.full = full;
 }
 
 bool sim_node_serves(const struct sim_node *n)
@@ -440,8 +452,9 @@ bool sim_node_serves(const struct sim_node *n)
 void sim_node_free(struct sim_node *n)
 {
     if (n->process.up) {
-        sim_node_crash(n);
+        sim_node_crash(n, false);
     }
+    sim_disk_free(&n->disk);
     pk_door_resize(n->waiting, 0);
     sim_process_free(&n->process);
 }

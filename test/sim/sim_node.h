@@ -28,6 +28,9 @@ struct sim_shared {
     uint32_t election_ms;
     uint32_t threshold, trailing; /* of snapshots; 0: the product's */
     uint32_t digest_every, in_flight, batch_bytes;
+    /* A node has to end, because its disk failed: from inside of its own doings. */
+    void (*stopped)(void *ctx, uint32_t place);
+    void *stopped_ctx;
 };
 
 /* From a client to a node: an encoded command. */
@@ -72,7 +75,6 @@ struct sim_node {
     uint32_t place;
     struct sim_disk disk;
     struct sim_speed speed;
-    bool full; /* its disk */
 
     /* One life. */
     struct sim_heap heap;
@@ -82,6 +84,7 @@ struct sim_node {
     struct pk_replica_hooks above; /* the turn's */
     struct sim_applying applying;
     bool turn_comes;
+    bool failed; /* its disk: it does nothing more */
     uint64_t timer_ms; /* when the turn wants to be called; UINT64_MAX: never */
     struct sim_session sessions[SIM_CLIENTS_MAX];
     struct sim_request **waiting; /* for a turn with room */
@@ -95,7 +98,8 @@ void sim_node_free(struct sim_node *n);
  * waits to be added. */
 void sim_node_start(struct sim_node *n, const struct pk_member *members,
                     size_t n_members);
-void sim_node_crash(struct sim_node *n);
+/* The process ends, or even the power goes. */
+void sim_node_crash(struct sim_node *n, bool power);
 void sim_node_resume(struct sim_node *n);
 void sim_node_full(struct sim_node *n, bool full);
 struct pk_member sim_node_member(uint32_t place);

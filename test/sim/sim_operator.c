@@ -109,7 +109,7 @@ static void go_on_leaving(struct sim_world *w, struct sim_node *leader,
             w->gone[place] = true;
             w->totals->left++;
             if (w->nodes[place].process.up) {
-                sim_node_crash(&w->nodes[place]);
+                sim_node_crash(&w->nodes[place], false);
             }
         }
         o->confirmed = true;

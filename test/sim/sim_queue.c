@@ -153,12 +153,16 @@ void sim_process_pause(struct sim_process *p)
 void sim_process_resume(struct sim_process *p)
 {
     p->paused = false;
-    for (size_t i = 0; i < p->n_backlog; i++) {
-        struct sim_event e = p->backlog[i];
+    size_t i = 0;
+    while (i < p->n_backlog && !p->paused) { /* until its disk fails, perhaps */
+        struct sim_event e = p->backlog[i++];
         let_happen(p->queue, &e);
-        PK_ASSERT(!p->paused && p->up); /* nobody does that to himself */
+        PK_ASSERT(p->up); /* nobody does that to himself */
     }
-    p->n_backlog = 0;
+    p->n_backlog -= i;
+    if (i > 0 && p->n_backlog > 0) {
+        memmove(p->backlog, p->backlog + i, p->n_backlog * sizeof *p->backlog);
+    }
 }
 
 void sim_process_at(struct sim_process *p, uint64_t at_us, sim_action *happen,

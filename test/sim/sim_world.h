@@ -29,6 +29,7 @@
     X(stalls, 400, "spells of stalled links")                                            \
     X(slow_disk, 400, "slow disks")                                                      \
     X(full_disk, 200, "full disks")                                                      \
+    X(disk_error, 250, "operations that a disk failed to do")                            \
     X(pause_node, 500, "nodes paused")                                                   \
     X(pause_leader, 400, "leaders paused")                                               \
     X(pause_client, 600, "clients paused")                                               \
@@ -118,6 +119,8 @@ void sim_world_start_node(struct sim_world *w, uint32_t place);
 /* sim_nemesis.c */
 void sim_nemesis_begin(struct sim_world *w);
 void sim_nemesis_heal(struct sim_world *w);
+/* The node's disk failed: its process ends, and is started again later. */
+void sim_nemesis_stopped(void *world, uint32_t place);
 
 /* sim_operator.c */
 void sim_operator_begin(struct sim_world *w);

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* How large the log of a node is, for whoever decides when to take a snapshot. */
+#ifndef PICKET_RAFT_LOG_USE_H
+#define PICKET_RAFT_LOG_USE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pk_log_use {
+    uint64_t bytes;     /* of all segments that hold batches */
+    uint64_t since;     /* bytes written since the last snapshot began */
+    bool wants;         /* a snapshot should be taken now */
+    uint64_t keep_from; /* the first entry to keep behind a snapshot that is taken now */
+};
+
+#endif

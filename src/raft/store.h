@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The log store: the disk half of a raft_io. Keeps the log, term and vote, and snapshots
+ * of one node in files of its own format (README.md), on any disk (disk.h).
+ *
+ * Up to four batches are on their way to the disk at a time; what arrives meanwhile is
+ * written together. Entries are acknowledged in the order of the log, and only when
+ * everything before them is durable too.
+ *
+ * A write that fails is told by `failed`, and nothing is acknowledged after it (D4 of
+ * README.md). Only space for *new* files may be missing: then the store reports little
+ * capacity, by which libraft refuses commands, and goes on when there is room.
+ *
+ * Threading: none. Functions named as in raft_io have its contracts.
+ */
+#ifndef PICKET_RAFT_STORE_H
+#define PICKET_RAFT_STORE_H
+
+#include <raft.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "raft/disk.h"
+#include "raft/log_format.h"
+#include "raft/log_use.h"
+
+enum {
+    PK_STORE_SEGMENT = 4 * 1024 * 1024, /* holds the largest entry */
+    PK_STORE_SEGMENTS_MAX = 256,
+    PK_STORE_SEGMENTS_LEAST = 4,
+    PK_STORE_WHY_MAX = 256, /* a sentence with its NUL */
+};
+
+struct pk_store_options {
+    struct pk_disk *disk;
+    struct pk_log_owner owner;
+    uint32_t segment_bytes; /* 0: PK_STORE_SEGMENT; a multiple of PK_BLOCK */
+    uint64_t log_bytes;     /* most that segments may take; 0: 256 MiB */
+    /* A write failed: the node must end now, and must not call the store again. */
+    void (*failed)(void *ctx, const char *why);
+    void *ctx;
+};
+
+struct pk_store;
+
+struct pk_store *pk_store_new(const struct pk_store_options *o);
+/* Ends at once; what is under way must never be called back. */
+void pk_store_free(struct pk_store *s);
+
+/* Makes the files of a new node, over those of a start that was cut off before the node
+ * belonged to a cluster. NULL, or a sentence. */
+const char *pk_store_create(struct pk_store *s);
+/* Opens the files that are there. NULL, or a sentence. */
+const char *pk_store_open(struct pk_store *s);
+
+/* ---- as in raft_io; after create or open ---- */
+
+/* The log may hold no entry yet. */
+int pk_store_bootstrap(struct pk_store *s, const struct raft_configuration *conf);
+/* What a start needs. 0, or an error of libraft with a sentence in pk_store_why. */
+struct pk_store_loaded {
+    raft_term term;
+    raft_id vote;
+    struct raft_snapshot *snapshot; /* NULL: none */
+    raft_index start;               /* index of the first entry */
+    struct raft_entry *entries;
+    size_t n;
+};
+int pk_store_load(struct pk_store *s, struct pk_store_loaded *out);
+const char *pk_store_why(const struct pk_store *s);
+
+int pk_store_set_term(struct pk_store *s, raft_term term);
+int pk_store_set_vote(struct pk_store *s, raft_id vote);
+int pk_store_append(struct pk_store *s, struct raft_io_append *req,
+                    const struct raft_entry entries[], unsigned n, raft_io_append_cb cb);
+int pk_store_truncate(struct pk_store *s, raft_index index);
+int pk_store_snapshot_put(struct pk_store *s, unsigned trailing,
+                          struct raft_io_snapshot_put *req,
+                          const struct raft_snapshot *snapshot,
+                          raft_io_snapshot_put_cb cb);
+int pk_store_snapshot_get(struct pk_store *s, struct raft_io_snapshot_get *req,
+                          raft_io_snapshot_get_cb cb);
+/* Waits for what is under way, then calls `closed`. */
+void pk_store_close(struct pk_store *s, void (*closed)(void *ctx), void *ctx);
+
+/* ---- beside raft_io ---- */
+
+/* Call it now and then, a few times a second: repeats what lacked space, and flushes the
+ * mark of an idle log. */
+void pk_store_tick(struct pk_store *s);
+/* KiB that are certain to be there for entries: the capacity of raft_io. */
+unsigned short pk_store_capacity(const struct pk_store *s);
+/* Below this capacity nothing new is taken in: what is left is for terms and barriers. */
+unsigned short pk_store_reserve(const struct pk_store *s);
+
+struct pk_log_use pk_store_use(const struct pk_store *s);
+/* Of the last entry that was handed over. */
+uint64_t pk_store_last_index(const struct pk_store *s);
+
+/* The configuration that was appended last, from meta: for `picket cluster recover`. */
+const struct pk_meta *pk_store_meta(const struct pk_store *s);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* The fields of a log store, private to store.c, store_load.c and store_snapshot.c. */
+#ifndef PICKET_RAFT_STORE_INSIDE_H
+#define PICKET_RAFT_STORE_INSIDE_H
+
+#include "raft/store.h"
+
+enum {
+    PK_STORE_DEPTH = 4, /* batches on their way to the disk */
+    PK_STORE_SPARES = 2, /* segments that are kept ready */
+    PK_STORE_SLOTS = 3,  /* of snapshots */
+};
+
+struct pk_segment {
+    bool used;           /* holds batches of the log */
+    uint64_t order;      /* number of its first batch */
+    uint64_t first_index; /* of its first entry */
+    uint64_t last_index; /* the highest of an entry in it */
+    uint64_t bytes;      /* of its batches */
+};
+
+/* An append on its way; before its entries the log may have to be cut. */
+struct pk_append {
+    struct pk_append *next;
+    struct raft_io_append *req;
+    const struct raft_entry *entries;
+    unsigned n, written; /* entries, and those that are in batches */
+    uint64_t truncate;   /* the first entry that is void; 0: none */
+    uint64_t reset;      /* the index at which an empty log goes on; 0: it is not reset */
+};
+
+/* A batch on its way to the disk. */
+struct pk_flight {
+    struct pk_disk_op op;
+    struct pk_store *store;
+    unsigned char *memory; /* `room` is aligned in it */
+    unsigned char *room;
+    size_t size;             /* of room */
+    uint64_t number;         /* of the batch */
+    uint64_t resets;         /* segments before this batch hold nothing that counts; 0 */
+    struct pk_append *whole; /* appends that are durable with this batch */
+    struct pk_append **end;
+    bool done;
+};
+
+struct pk_snapshot_put;
+
+struct pk_store {
+    struct pk_store_options o;
+    struct pk_meta meta;
+    char why[PK_STORE_WHY_MAX];
+    bool failed;
+
+    struct pk_segment segments[PK_STORE_SEGMENTS_MAX];
+    uint32_t current; /* the segment that is written to */
+    uint64_t offset;  /* in it, behind the last batch */
+    struct pk_disk_op making;
+    unsigned char *making_bytes; /* NULL: no segment is being made */
+    bool lacks_space;            /* the last attempt to make one failed for that */
+
+    uint64_t number, chosen; /* of the last batch; the highest number ever seen */
+    uint32_t chain;
+    uint64_t durable; /* number of the last batch that is durable with all before */
+    uint64_t written, written_at_snapshot; /* bytes of batches */
+    uint64_t batched_index, batched_term; /* of the last entry in a batch */
+    uint64_t tail_index;      /* of the last entry handed to us */
+    uint64_t truncate, reset; /* for the next append; 0: none */
+
+    struct pk_append *first, **end; /* not yet in a batch */
+    struct pk_append *spare_appends;
+    struct pk_flight flights[PK_STORE_DEPTH]; /* a ring */
+    unsigned first_flight, n_flights;
+
+    bool mark_slot, mark_dirty;
+    unsigned idle_ticks;
+    struct pk_disk_op syncing;
+    bool is_syncing;
+
+    uint64_t slots[PK_STORE_SLOTS]; /* index of the snapshot in it; 0: none */
+    struct pk_snapshot_put *put;    /* the one that is being written; NULL: none */
+    unsigned reads;                 /* snapshots that are being read */
+
+    void (*closed)(void *ctx);
+    void *closed_ctx;
+    bool closing;
+};
+
+/* ---- store.c ---- */
+
+/* Stores a sentence; returns `error`. */
+__attribute__((format(printf, 3, 4))) int pk_store_refuse(struct pk_store *s, int error,
+                                                          const char *format, ...);
+/* A write failed; `what` was being written. */
+void pk_store_fail(struct pk_store *s, const char *what, int error);
+int pk_store_write_meta(struct pk_store *s);
+/* Segments that hold only entries before `index` are free. */
+void pk_store_release(struct pk_store *s, uint64_t index);
+void pk_store_pump(struct pk_store *s);
+void pk_store_maybe_closed(struct pk_store *s);
+void pk_store_segment_name(uint32_t segment, char out[PK_DISK_NAME_MAX]);
+/* Reads a file at once; free the bytes with pk_door_resize. 0, or an errno. */
+int pk_store_read(struct pk_store *s, const char *name, unsigned char **out, size_t *len);
+int pk_store_store(struct pk_store *s, const char *name, const unsigned char *bytes,
+                   size_t len);
+
+/* ---- store_snapshot.c ---- */
+
+/* The newest snapshot that checks; NULL in *out: there is none. */
+int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out);
+/* One that waits for space on the disk is tried again, or given up. */
+void pk_store_retry_snapshot(struct pk_store *s);
+void pk_store_cancel_snapshot(struct pk_store *s);
+
+#define PK_STORE_REPLACE                                                                 \
+    "; replace this node: start it with an empty directory, then 'picket cluster "       \
+    "replace'"
+
+#endif
