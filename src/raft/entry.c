@@ -3,7 +3,7 @@
 
 #include "core/wire.h"
 
-static const unsigned char magic[4] = {'P', 'K', 'E', 1}; /* the last one: the version */
+static const unsigned char magic[4] = {'P', 'K', 'E', 2}; /* the last one: the version */
 
 enum { UNIT = 8, FLAG_MARK = 1 };
 
@@ -17,9 +17,7 @@ enum {
     AT_BATCH = 16,
     AT_INDEX = 24,
     AT_STAMP = 32,
-    AT_DIGEST_INDEX = 40,
-    AT_DIGEST = 48,
-    AT_COUNT = 56,
+    AT_COUNT = 40,
 };
 
 static size_t padding(size_t body)
@@ -44,8 +42,6 @@ void pk_entry_seal(unsigned char *out, const struct pk_entry *e)
     pk_put_u64(out + AT_BATCH, e->batch);
     pk_put_u64(out + AT_INDEX, e->index);
     pk_put_u64(out + AT_STAMP, e->stamp_ms);
-    pk_put_u64(out + AT_DIGEST_INDEX, e->digest_index);
-    pk_put_u64(out + AT_DIGEST, e->digest);
     pk_put_u64(out + AT_COUNT, e->count);
     memset(out + PK_ENTRY_HEAD + body, 0, padding(body));
 }
@@ -95,10 +91,8 @@ bool pk_entry_open(const unsigned char *in, size_t len, struct pk_entry *e)
         .batch = pk_get_u64(in + AT_BATCH),
         .index = pk_get_u64(in + AT_INDEX),
         .stamp_ms = pk_get_u64(in + AT_STAMP),
-        .digest_index = pk_get_u64(in + AT_DIGEST_INDEX),
-        .digest = pk_get_u64(in + AT_DIGEST),
         .count = pk_get_u64(in + AT_COUNT),
         .body = pk_bytes(in + PK_ENTRY_HEAD, len - PK_ENTRY_HEAD - in[AT_PADDING]),
     };
-    return e->index > 0 && e->digest_index < e->index && kind_is_sound(e);
+    return e->index > 0 && kind_is_sound(e);
 }

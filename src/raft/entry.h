@@ -4,8 +4,7 @@
  *
  *     head (PK_ENTRY_HEAD bytes, integers little endian)
  *         magic and version (4)   kind (1)   flags (1)   bytes of padding (1)   zero (1)
- *         origin (8)   batch (8)   index (8)   stamp (8)
- *         digest_index (8)   digest (8)   count (8)
+ *         origin (8)   batch (8)   index (8)   stamp (8)   count (8)
  *     body
  *         COMMANDS: `count` commands as core/command.h encodes them; each is run with
  *                   the entry's stamp, so that it does not matter which of them is fit
@@ -15,8 +14,8 @@
  *
  * `index` is the place in the log that the entry had when it was proposed. A replica
  * that has been there already skips it (guard G2 of guard.h says how that can happen).
- * `digest` is the digest of the state right after the entry `digest_index`; a replica
- * whose own was another has diverged and stops.
+ * After an entry with the flag MARK all replicas compare the digests of their states
+ * (agreement.h).
  */
 #ifndef PICKET_RAFT_ENTRY_H
 #define PICKET_RAFT_ENTRY_H
@@ -27,7 +26,7 @@
 
 #include "core/bytes.h"
 
-enum { PK_ENTRY_HEAD = 64 };
+enum { PK_ENTRY_HEAD = 48 };
 
 enum pk_entry_kind {
     PK_ENTRY_COMMANDS = 1, /* none of them: a barrier */
@@ -42,8 +41,6 @@ struct pk_entry {
     uint64_t batch;  /* which of its proposals, from 1 */
     uint64_t index;
     uint64_t stamp_ms;
-    uint64_t digest_index; /* 0: no digest to compare */
-    uint64_t digest;
     uint64_t count; /* of commands; RESTORE: offset of this piece */
     struct pk_bytes body;
 };

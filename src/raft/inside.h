@@ -5,6 +5,7 @@
 
 #include <raft.h>
 
+#include "raft/agreement.h"
 #include "raft/replica.h"
 
 #if !defined(RAFT_VERSION_NUMBER) || RAFT_VERSION_NUMBER < 2201
@@ -21,11 +22,6 @@ struct pk_request {
 struct pk_staging {
     unsigned char *bytes;
     size_t len, capacity;
-};
-
-struct pk_mark {
-    uint64_t index; /* 0: none */
-    uint64_t digest;
 };
 
 struct pk_changing {
@@ -57,8 +53,7 @@ struct pk_replica {
     struct raft_buffer *snapshot; /* of it, that is being written; NULL: none */
 
     struct pk_effects effects;
-    struct pk_mark mark; /* of the last marked entry */
-    uint64_t mark_told;  /* index of the last mark that was proposed */
+    struct pk_agreement agreement; /* about the state after marked entries */
 
     unsigned char *room; /* an entry in the making, from raft_malloc */
     size_t room_size;

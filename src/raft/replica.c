@@ -290,13 +290,6 @@ static struct raft_buffer fit_room(struct pk_replica *r, size_t size)
     return (struct raft_buffer){.base = r->room, .len = size};
 }
 
-static void tell_mark(struct pk_replica *r, struct pk_entry *e)
-{
-    bool untold = r->mark.index > r->mark_told;
-    e->digest_index = untold ? r->mark.index : 0;
-    e->digest = untold ? r->mark.digest : 0;
-}
-
 /* Why the library did not take the entry at `index`. An error after it has counted the
  * entry leaves log and library apart, and nobody knows what will become of it. */
 static enum pk_proposed explain(struct pk_replica *r, int rv, uint64_t index)
@@ -333,7 +326,6 @@ enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e, si
     e->origin = r->origin;
     e->index = raft_last_index(&r->raft) + 1;
     e->body = pk_bytes(r->room + PK_ENTRY_HEAD, body);
-    tell_mark(r, e);
     pk_entry_seal(buf.base, e);
     pk_replica_own_leadership(r);
     /* One buffer for one request: more would be dropped without a word. */
@@ -346,7 +338,6 @@ enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e, si
     r->room = NULL;
     r->room_size = 0;
     r->last_size = size;
-    r->mark_told = e->digest_index != 0 ? e->digest_index : r->mark_told;
     *r->end_of_requests = q;
     r->end_of_requests = &q->next;
     return PK_PROPOSED;

@@ -75,7 +75,11 @@ struct pk_replica_hooks {
     /* The state was replaced, by a leader's snapshot or by a restored backup: whoever
      * watches has missed something, and the clock may have jumped. */
     void (*replaced)(void *ctx);
-    /* This replica can't go on (it has diverged, or its log can't be read). Must not
+    /* The digest of the state after entry `index`, for all other nodes: each of them gives
+     * it to its own pk_replica_hear_mark. NULL: there are no others. */
+    void (*marked)(void *ctx, uint64_t index, uint64_t digest);
+    /* This replica can't go on (its state is not the majority's, or its log can't be
+     * read). Must not
      * come back to the library: stop the process, or in the simulator this node. From
      * here on it runs nothing, proposes nothing and takes no snapshot. While
      * pk_replica_start runs it is not called: start returns the sentence. */
@@ -119,6 +123,10 @@ size_t pk_replica_members(struct pk_replica *r, struct pk_member *out,
                           uint64_t *progress);
 struct pk_raft_guard_counts pk_replica_guard_counts(const struct pk_replica *r);
 
+/* Another node has told the digest of its state after that entry. */
+void pk_replica_hear_mark(struct pk_replica *r, uint64_t id, uint64_t index,
+                          uint64_t digest);
+
 /* ---- proposing ---- */
 
 enum pk_proposed {
@@ -131,9 +139,8 @@ enum pk_proposed {
 /* Room for the body of a proposal; valid until the next call of propose or room. The
  * bytes move when it grows, so ask before writing more. */
 unsigned char *pk_replica_room(struct pk_replica *r, size_t body);
-/* Proposes the body that stands in the room. Fills in the entry's origin, index, body
- * (and, when one is due, the digest to compare). Unless the answer is PK_PROPOSED the
- * body stays in the room. */
+/* Proposes the body that stands in the room. Fills in the entry's origin, index and body.
+ * Unless the answer is PK_PROPOSED the body stays in the room. */
 enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e,
                                     size_t body);
 

@@ -202,11 +202,45 @@ static void run_adopt(struct pk_replica *r, const struct pk_entry *e)
     }
 }
 
-/* Before the entry is run, so that a state gone astray acknowledges nothing. */
-static bool has_diverged(const struct pk_replica *r, const struct pk_entry *e)
+/* A state that is not the majority's must acknowledge nothing more. */
+static void compare(struct pk_replica *r, uint64_t index)
 {
-    return e->digest_index != 0 && e->digest_index == r->mark.index &&
-           e->digest != r->mark.digest;
+    uint64_t voters[PK_MEMBERS_MAX];
+    const struct raft_configuration *c = &r->raft.configuration;
+    size_t n = 0;
+    for (unsigned i = 0; i < c->n && n < PK_MEMBERS_MAX; i++) {
+        if (c->servers[i].role == RAFT_VOTER) {
+            voters[n++] = c->servers[i].id;
+        }
+    }
+    if (!pk_agreement_holds(&r->agreement, r->raft.id, index, voters, n)) {
+        char why[320];
+        (void)snprintf(why, sizeof why,
+                       "the state after entry %" PRIu64 " differs from that of the other "
+                       "nodes, so this node is the damaged one; replace it: start it "
+                       "with an empty directory, then 'picket cluster replace'",
+                       index);
+        pk_replica_break(r, why);
+    }
+}
+
+static void take_mark(struct pk_replica *r, uint64_t index)
+{
+    struct pk_mark mark = {index, pk_machine_digest(r->machine)};
+    pk_agreement_hear(&r->agreement, r->raft.id, mark);
+    if (r->hooks.marked != NULL) {
+        r->hooks.marked(r->hooks.ctx, mark.index, mark.digest);
+    }
+    compare(r, index);
+}
+
+void pk_replica_hear_mark(struct pk_replica *r, uint64_t id, uint64_t index,
+                          uint64_t digest)
+{
+    if (!r->broken && !r->closing) {
+        pk_agreement_hear(&r->agreement, id, (struct pk_mark){index, digest});
+        compare(r, index);
+    }
 }
 
 static bool run(struct pk_replica *r, const struct pk_entry *e)
@@ -240,17 +274,14 @@ static const char *apply_entry(struct pk_replica *r, const struct raft_buffer *b
     if (e.index <= r->last_entry) {
         return NULL; /* has been run: see G2 of guard.h */
     }
-    if (has_diverged(r, &e)) {
-        return "shows that this node's state has diverged from the leader's";
-    }
     if (!run(r, &e)) {
         return "has commands that can't be read";
     }
     r->last_entry = e.index;
-    if (e.mark) {
-        r->mark = (struct pk_mark){e.index, pk_machine_digest(r->machine)};
-    }
     r->hooks.applied(r->hooks.ctx, &e);
+    if (e.mark) {
+        take_mark(r, e.index);
+    }
     return NULL;
 }
 
@@ -347,7 +378,6 @@ static bool restore(struct pk_replica *r, const unsigned char *in, size_t len)
     pk_machine_free(r->machine);
     r->machine = m;
     r->last_entry = last_entry;
-    r->mark = (struct pk_mark){0};
     clear_staging(&r->staging);
     stage(&r->staging, staged);
     return true;

@@ -12,6 +12,7 @@
 enum {
     ELECTION_MS = 300,
     DIGEST_EVERY = 8192,
+    DIGEST_MS = 60 * 1000,
     IN_FLIGHT = 32,
     BATCH_BYTES = 1024 * 1024,
     RETRY_MS = 100, /* after a tick that nobody took */
@@ -38,7 +39,7 @@ struct pk_turn {
     struct pk_turn_hooks hooks;
     struct pk_replica *replica;
     uint64_t origin;
-    uint32_t digest_every, in_flight, batch_bytes;
+    uint32_t digest_every, digest_ms, in_flight, batch_bytes;
 
     struct pk_ticket *tickets; /* a ring; the capacity is a power of two */
     size_t tickets_capacity, first_ticket, n_tickets;
@@ -46,7 +47,8 @@ struct pk_turn {
     uint32_t first_flight, n_flights;
     struct gathered gathered;
     uint64_t last_batch;
-    uint32_t since_mark;
+    uint32_t since_mark; /* entries */
+    uint64_t marked_ms;  /* when the last entry with a mark was proposed */
 
     struct pk_reign reign;
     struct pk_standing standing; /* when last looked */
@@ -192,6 +194,14 @@ static void on_replaced(void *ctx)
     t->hooks.gap(t->hooks.ctx);
 }
 
+static void on_marked(void *ctx, uint64_t index, uint64_t digest)
+{
+    struct pk_turn *t = ctx;
+    if (t->hooks.marked != NULL) {
+        t->hooks.marked(t->hooks.ctx, index, digest);
+    }
+}
+
 static void on_broken(void *ctx, const char *why)
 {
     struct pk_turn *t = ctx;
@@ -213,6 +223,7 @@ struct pk_turn *pk_turn_new(const struct pk_turn_options *o,
         .hooks = *hooks,
         .origin = o->origin,
         .digest_every = or_default(o->digest_every, DIGEST_EVERY),
+        .digest_ms = or_default(o->digest_ms, DIGEST_MS),
         .in_flight = or_default(o->in_flight, IN_FLIGHT),
         .batch_bytes = or_default(o->batch_bytes, BATCH_BYTES),
         .gathered = {.kind = PK_ENTRY_COMMANDS},
@@ -229,6 +240,7 @@ struct pk_replica_hooks pk_turn_replica_hooks(struct pk_turn *t)
         .stepped = on_stepped,
         .applied = on_applied,
         .replaced = on_replaced,
+        .marked = on_marked,
         .broken = on_broken,
     };
 }
@@ -351,6 +363,12 @@ static bool must_hold(struct pk_turn *t)
            adoption_is_in_flight(t);
 }
 
+/* States are compared now and then, also when there is nothing else to do. */
+static bool mark_is_due(const struct pk_turn *t)
+{
+    return t->serving && t->now_ms - t->marked_ms >= t->digest_ms;
+}
+
 /* Proposes what has been gathered. Its place among the flights is taken before, since
  * the answers may come from within. */
 static enum pk_proposed propose(struct pk_turn *t, uint64_t stamp_ms)
@@ -358,7 +376,7 @@ static enum pk_proposed propose(struct pk_turn *t, uint64_t stamp_ms)
     struct gathered g = t->gathered;
     struct pk_entry e = {
         .kind = g.kind,
-        .mark = t->since_mark + 1 >= t->digest_every,
+        .mark = t->since_mark + 1 >= t->digest_every || mark_is_due(t),
         .batch = ++t->last_batch,
         .stamp_ms = stamp_ms,
         .count = g.count,
@@ -379,6 +397,7 @@ static enum pk_proposed propose(struct pk_turn *t, uint64_t stamp_ms)
         return outcome;
     }
     t->since_mark = e.mark ? 0 : t->since_mark + 1;
+    t->marked_ms = e.mark ? t->now_ms : t->marked_ms;
     t->counts.entries++;
     t->counts.commands += g.n_tickets;
     return outcome;
@@ -408,14 +427,15 @@ static void propose_barrier(struct pk_turn *t)
 static void propose_gathered(struct pk_turn *t)
 {
     bool tick = t->gathered.kind == PK_ENTRY_COMMANDS && tick_is_due(t);
-    if (must_hold(t) || (!tick && !is_worth_it(t))) {
+    if (must_hold(t) || (!tick && !is_worth_it(t) && !mark_is_due(t))) {
         return;
     }
     if (tick) {
         struct pk_command c = {.verb = PK_TICK};
         gather(t, &c, pk_command_size(&c));
     }
-    enum pk_proposed outcome = propose(t, t->reign.tau_ms);
+    bool only_mark = t->gathered.kind == PK_ENTRY_COMMANDS && t->gathered.count == 0;
+    enum pk_proposed outcome = propose(t, only_mark ? 0 : t->reign.tau_ms);
     if (outcome == PK_PROPOSED) {
         t->counts.ticks += tick;
         return;
@@ -482,6 +502,7 @@ void pk_turn_end(struct pk_turn *t, uint64_t now_ms)
     if (t->barrier_stands && !t->serving) {
         begin_reign(t);
         t->serving = true;
+        t->marked_ms = now_ms;
         t->counts.reigns++;
     }
     if (t->serving) {
@@ -500,8 +521,9 @@ uint64_t pk_turn_next_ms(const struct pk_turn *t)
         return UINT64_MAX;
     }
     uint64_t deadline = pk_machine_next_deadline(pk_replica_machine(t->replica));
+    uint64_t mark_ms = t->marked_ms + t->digest_ms;
     if (deadline == UINT64_MAX) {
-        return UINT64_MAX;
+        return mark_ms > t->now_ms ? mark_ms : t->now_ms + RETRY_MS;
     }
     if (deadline > t->reign.tau_ms) {
         /* In steps that a late loop can't make look like a pause. */

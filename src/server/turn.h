@@ -52,13 +52,16 @@ struct pk_turn_hooks {
     void (*gap)(void *ctx);
     /* Serving began or ended, or another leader is known. */
     void (*standing)(void *ctx, bool serving, uint64_t leader_id);
+    /* See pk_replica_hooks; NULL: there are no other nodes. */
+    void (*marked)(void *ctx, uint64_t index, uint64_t digest);
     void (*broken)(void *ctx, const char *why);
 };
 
 struct pk_turn_options {
     uint64_t origin;       /* the same as the replica's; another one in each run */
     uint32_t election_ms;  /* 0: 300 */
-    uint32_t digest_every; /* entries between digests in the log; 0: 8192 */
+    uint32_t digest_every; /* entries between comparisons of states; 0: 8192 */
+    uint32_t digest_ms;    /* and milliseconds, also when idle; 0: a minute */
     uint32_t in_flight;    /* entries proposed and not yet applied; 0: the default */
     uint32_t batch_bytes;  /* of one entry's commands; 0: 1 MiB */
 };

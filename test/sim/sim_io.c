@@ -310,6 +310,30 @@ static struct packet *pack_install(struct sim_io *s, const struct raft_message *
     return p;
 }
 
+/* A digest goes as a message of a type that the library has not. */
+enum { MARK = RAFT_TIMEOUT_NOW + 1 };
+
+void sim_io_tell_mark(struct sim_io *s, uint64_t index, uint64_t digest)
+{
+    for (uint32_t to = 0; to < SIM_NODES_MAX && !s->broken; to++) {
+        if (to != s->o.place && s->o.net->places[to].who != NULL) {
+            struct raft_message m = {.type = (enum raft_message_type)MARK,
+                                     .server_id = to + 1};
+            m.append_entries.term = index;
+            m.append_entries.prev_log_index = digest;
+            sim_net_send(&new_packet(s, &m, 0, 0)->head);
+        }
+    }
+}
+
+bool sim_io_is_mark(const struct sim_message *m, uint64_t *index, uint64_t *digest)
+{
+    const struct packet *p = (const struct packet *)m;
+    *index = p->m.append_entries.term;
+    *digest = p->m.append_entries.prev_log_index;
+    return (int)p->m.type == MARK;
+}
+
 static void remember_sent(struct sim_io *s, struct raft_io_send *req)
 {
     if (s->n_sent == s->sent_capacity) {

@@ -51,6 +51,10 @@ struct raft_io *sim_io_raft(struct sim_io *io);
 uint16_t sim_io_reserve(void);
 /* How large the log is: of a struct sim_io. */
 struct pk_log_use sim_io_use(void *io);
+/* Tells all other nodes the digest of the state after an entry. */
+void sim_io_tell_mark(struct sim_io *io, uint64_t index, uint64_t digest);
+/* False: the message is for sim_io_receive. */
+bool sim_io_is_mark(const struct sim_message *m, uint64_t *index, uint64_t *digest);
 /* A message of another node's sim_io. */
 void sim_io_receive(struct sim_io *io, struct sim_message *m);
 /* Tells the library that its messages are out. After every use of the library. */

@@ -117,6 +117,13 @@ static void on_standing(void *ctx, bool serving, uint64_t leader_id)
     sim_queue_note(n->shared->queue, leader_id * 2 + serving);
 }
 
+/* To all others, as the transport does. */
+static void on_marked(void *ctx, uint64_t index, uint64_t digest)
+{
+    struct sim_node *n = ctx;
+    sim_io_tell_mark(n->io, index, digest);
+}
+
 static void on_broken(void *ctx, const char *why)
 {
     struct sim_node *n = ctx;
@@ -154,6 +161,12 @@ static void on_replaced(void *ctx)
 {
     struct sim_node *n = ctx;
     n->above.replaced(n->above.ctx);
+}
+
+static void on_replica_marked(void *ctx, uint64_t index, uint64_t digest)
+{
+    struct sim_node *n = ctx;
+    n->above.marked(n->above.ctx, index, digest);
 }
 
 static void on_replica_broken(void *ctx, const char *why)
@@ -275,6 +288,14 @@ static void wait_for_room(struct sim_node *n, struct sim_request *r)
 static void receive(void *self, struct sim_message *m)
 {
     struct sim_node *n = self;
+    uint64_t index, digest;
+    if (m->from < SIM_NODES_MAX && sim_io_is_mark(m, &index, &digest)) {
+        uint64_t from = m->from + 1;
+        sim_heap_give(m);
+        sim_node_enter(n);
+        pk_replica_hear_mark(n->replica, from, index, digest);
+        return;
+    }
     if (m->from < SIM_NODES_MAX) {
         sim_io_receive(n->io, m);
         return;
@@ -330,10 +351,12 @@ static struct pk_turn *new_turn(struct sim_node *n, uint64_t origin)
                                         .events = on_events,
                                         .gap = on_gap,
                                         .standing = on_standing,
+                                        .marked = on_marked,
                                         .broken = on_broken};
     const struct pk_turn_options options = {.origin = origin,
                                             .election_ms = n->shared->election_ms,
                                             .digest_every = n->shared->digest_every,
+                                            .digest_ms = n->shared->digest_ms,
                                             .in_flight = n->shared->in_flight,
                                             .batch_bytes = n->shared->batch_bytes};
     return pk_turn_new(&options, &hooks);
@@ -345,6 +368,7 @@ static struct pk_replica *new_replica(struct sim_node *n, uint64_t origin)
                                            .stepped = on_stepped,
                                            .applied = on_applied,
                                            .replaced = on_replaced,
+                                           .marked = on_replica_marked,
                                            .broken = on_replica_broken};
     struct pk_member self = sim_node_member(n->place);
     const struct pk_replica_options options = {

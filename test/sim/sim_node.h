@@ -27,7 +27,7 @@ struct sim_shared {
     struct pk_raft_guard_counts guards; /* of all lives that are over */
     uint32_t election_ms;
     uint32_t threshold, trailing; /* of snapshots; 0: the product's */
-    uint32_t digest_every, in_flight, batch_bytes;
+    uint32_t digest_every, digest_ms, in_flight, batch_bytes;
     /* A node has to end, because its disk failed: from inside of its own doings. */
     void (*stopped)(void *ctx, uint32_t place);
     void *stopped_ctx;

@@ -71,6 +71,7 @@ static void draw_cluster(struct sim_world *w, struct rng *r)
         .threshold = often,
         .trailing = often / 4,
         .digest_every = (uint32_t)rng_between(r, 8, 64),
+        .digest_ms = (uint32_t)rng_between(r, 200, 3000),
         .in_flight = rng_chance(r, 300) ? (uint32_t)rng_between(r, 1, 4) : 0,
         .batch_bytes = rng_chance(r, 200) ? 150 : 0,
         .stopped = sim_nemesis_stopped,

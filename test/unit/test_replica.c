@@ -150,77 +150,73 @@ TEST(replica__takes_a_leaders_snapshot)
 
 /* ---- digests ---- */
 
-/* The place of the last entry that carries a digest. */
-static struct mem_entry *entry_with_digest(struct node *n, struct pk_entry *e)
-{
-    for (size_t i = n->disk.n; i-- > 0;) {
-        struct mem_entry *at = &n->disk.entries[i];
-        if (at->type == RAFT_COMMAND && pk_entry_open(at->bytes.data, at->bytes.len, e) &&
-            e->digest_index != 0) {
-            return at;
-        }
-    }
-    return NULL;
-}
-
-TEST(replica__tells_the_digest_of_a_marked_entry)
+TEST(replica__tells_the_digest_of_its_state_after_a_marked_entry)
 {
     struct node *n = node_new(1);
     n->turn_options.digest_every = 4;
     node_serving(n);
-    struct pk_entry e, marked;
     (void)hold(n, "a");
-    CHECK(entry_with_digest(n, &e) == NULL);
-    (void)hold(n, "b"); /* its second entry is the fifth, after the barrier */
-    struct mem_entry *at = entry_with_digest(n, &e);
-    CHECK(at != NULL);
-    struct mem_entry *before = mem_disk_at(&n->disk, e.digest_index);
-    CHECK(pk_entry_open(before->bytes.data, before->bytes.len, &marked));
-    CHECK(marked.mark);
-    size_t told = 0;
-    (void)hold(n, "c");
-    for (size_t i = 0; i < n->disk.n; i++) {
-        struct mem_entry *any = &n->disk.entries[i];
-        told += any->type == RAFT_COMMAND &&
-                pk_entry_open(any->bytes.data, any->bytes.len, &e) &&
-                e.digest_index == marked.index;
-    }
-    CHECK_U64(told, 1); /* once is enough */
-    restart(n);         /* runs them all again, and all digests are right */
-    CHECK(n->broken[0] == '\0');
+    CHECK_U64(n->marks, 0);
+    (void)hold(n, "b"); /* its first entry is the fourth, after the barrier */
+    CHECK_U64(n->marks, 1);
+    CHECK(n->mark_index > 0);
     node_free(n);
 }
 
-/* A replica whose state was another one says so and runs nothing any more. */
-TEST(replica__stops_when_it_has_diverged)
+/* Also when nobody asks for anything. */
+TEST(replica__tells_the_digest_of_an_idle_state_after_a_while)
 {
     struct node *n = node_new(1);
-    n->turn_options.digest_every = 2;
+    n->turn_options.digest_ms = 60000;
     node_serving(n);
     (void)hold(n, "a");
-    (void)hold(n, "b");
+    CHECK_U64(n->marks, 0);
+    n->io.now_ms += 59000;
     node_settle(n);
-    struct pk_entry e;
-    struct mem_entry *at = entry_with_digest(n, &e);
-    CHECK(at != NULL);
-    node_stop(n);
-    e.digest ^= 1;
-    pk_entry_seal(at->bytes.data, &e);
-    unsigned steps = n->events[PK_REPLY];
-    const char *why = node_start(n);
-    mem_finish_all(&n->io);
-    CHECK((why != NULL || n->broken[0] != '\0'));
-    why = why != NULL ? why : n->broken;
-    CHECK(strstr(why, "diverged") != NULL);
-    char place[32];
-    snprintf(place, sizeof place, "entry %llu ", (unsigned long long)e.index);
-    CHECK(strstr(why, place) == why);
-    CHECK(n->events[PK_REPLY] - steps < steps); /* nothing from there on */
+    CHECK_U64(n->marks, 0);
+    n->io.now_ms += 1000;
+    node_settle(n);
+    CHECK_U64(n->marks, 1);
+    node_settle(n);
+    CHECK_U64(n->marks, 1);
+    n->io.now_ms += 60000;
+    node_settle(n);
+    CHECK_U64(n->marks, 2);
+    node_free(n);
+}
+
+/* A leader of three whose digest is not that of the two others is the damaged one. */
+TEST(replica__stops_when_the_majority_has_another_state)
+{
+    struct node *n = node_new(3);
+    n->turn_options.digest_every = 4;
+    node_serving(n);
+    while (n->marks == 0) {
+        (void)hold(n, "a");
+    }
+    pk_replica_hear_mark(n->replica, 2, n->mark_index, n->mark_digest ^ 1);
+    CHECK_STR(n->broken, ""); /* the third one may agree with us */
+    CHECK(pk_replica_standing(n->replica).leader);
+    pk_replica_hear_mark(n->replica, 3, n->mark_index, n->mark_digest ^ 1);
+    CHECK(strstr(n->broken, "this node is the damaged one") != NULL);
     CHECK(!pk_replica_standing(n->replica).leader);
     struct pk_entry more = {.kind = PK_ENTRY_COMMANDS, .batch = 99};
     CHECK(pk_replica_propose(n->replica, &more, 0) == PK_NOT_TAKEN);
-    node_turn(n);
-    CHECK(!pk_turn_serving(n->turn));
+    node_free(n);
+}
+
+TEST(replica__goes_on_when_one_of_three_has_another_state)
+{
+    struct node *n = node_new(3);
+    n->turn_options.digest_every = 4;
+    node_serving(n);
+    while (n->marks == 0) {
+        (void)hold(n, "a");
+    }
+    pk_replica_hear_mark(n->replica, 2, n->mark_index, n->mark_digest ^ 1);
+    pk_replica_hear_mark(n->replica, 3, n->mark_index, n->mark_digest);
+    CHECK_STR(n->broken, "");
+    CHECK(hold(n, "b") > 0);
     node_free(n);
 }
 

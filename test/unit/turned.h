@@ -36,6 +36,8 @@ struct node {
     unsigned gaps, standings, closed;
     bool serving;
     uint64_t leader;
+    unsigned marks;
+    uint64_t mark_index, mark_digest; /* the last one */
     char broken[320];
 };
 
@@ -96,6 +98,14 @@ static inline void node_standing(void *ctx, bool serving, uint64_t leader)
     n->standings++;
 }
 
+static inline void node_marked(void *ctx, uint64_t index, uint64_t digest)
+{
+    struct node *n = ctx;
+    n->marks++;
+    n->mark_index = index;
+    n->mark_digest = digest;
+}
+
 static inline void node_broken(void *ctx, const char *why)
 {
     struct node *n = ctx;
@@ -108,8 +118,14 @@ static inline void node_broken(void *ctx, const char *why)
 /* Loads what is on the disk. Returns what pk_replica_start says. */
 static inline const char *node_start(struct node *n)
 {
-    struct pk_turn_hooks hooks = {n,    node_answer, node_refuse,   node_events,
-                                  NULL, node_gap,    node_standing, node_broken};
+    struct pk_turn_hooks hooks = {.ctx = n,
+                                  .answer = node_answer,
+                                  .refuse = node_refuse,
+                                  .events = node_events,
+                                  .gap = node_gap,
+                                  .standing = node_standing,
+                                  .marked = node_marked,
+                                  .broken = node_broken};
     char why[256] = "";
     n->turn_options.origin++;
     n->options.origin = n->turn_options.origin;
