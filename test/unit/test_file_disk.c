@@ -262,7 +262,7 @@ CASE(overwrites_report_an_error_once)
     CHECK_U64(run_one(overwrite_of("log-00", 1, 0, 4)), EIO);
     CHECK_STR(calls_made(), way());
     calls_fail(*way(), EBUSY);
-    CHECK_U64(run_one(overwrite_of("log-00", 1, 0, 4)), EBUSY);
+    CHECK_U64(run_one(overwrite_of("log-00", 8, 0, 4)), EBUSY);
     CHECK_STR(calls_made(), way());
     CHECK_U64(writes_measured, 1);
     calls_reset();
@@ -270,6 +270,7 @@ CASE(overwrites_report_an_error_once)
     CHECK_U64(run_one(overwrite_of("log-00", 6, 1, 1)), 0);
     close_disk();
     CHECK_U64(writes_measured, 2);
+    CHECK_STR(letters_of("log-00") + 6, "b000000000");
 }
 
 CASE(overwrites_never_change_a_size)
