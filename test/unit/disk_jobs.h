@@ -70,6 +70,8 @@ static void new_disk(void)
     file_disk = opened(loop, backend);
     if (file_disk == NULL && backend == PK_FILE_DISK_URING) {
         CHECK(strstr(why, "io_uring is not available") != NULL);
+        CHECK_U64(uv_loop_close(loop), 0);
+        free(loop);
         SKIP("no io_uring here");
     }
     CHECK_STR(why, "");

@@ -606,6 +606,7 @@ static void mount_small(void)
 {
     close_disk();
     if (mount("tmpfs", state, "tmpfs", 0, "size=128k,mode=700") != 0) {
+        end();
         SKIP("needs root");
     }
     struct pk_file_disk_options o = {
