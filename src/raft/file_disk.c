@@ -81,27 +81,38 @@ static struct pk_file_request *pop(struct queue *q)
 
 /* ---- threads ---- */
 
+/* The next request; NULL: the thread is to end. */
+static struct pk_file_request *take(struct pool *pool)
+{
+    struct pk_file_disk *d = pool->d;
+    (void)pthread_mutex_lock(&d->lock);
+    struct pk_file_request *r = pop(&pool->queue);
+    while (r == NULL && !d->stopped) {
+        (void)pthread_cond_wait(&pool->wanted, &d->lock);
+        r = pop(&pool->queue);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    return r;
+}
+
+/* For any thread. Wakes the loop after the lock is given back, since it needs the lock;
+ * `woken` is still open, because closing it waits for the threads. */
+static void hand_back(struct pk_file_disk *d, struct pk_file_request *r)
+{
+    (void)pthread_mutex_lock(&d->lock);
+    push(&d->finished, r);
+    (void)pthread_mutex_unlock(&d->lock);
+    PK_ASSERT(uv_async_send(&d->woken) == 0);
+}
+
 static void *work(void *arg)
 {
     struct pool *pool = arg;
     struct pk_file_disk *d = pool->d;
-    (void)pthread_mutex_lock(&d->lock);
-    for (;;) {
-        struct pk_file_request *r = pop(&pool->queue);
-        if (r == NULL && d->stopped) {
-            break;
-        }
-        if (r == NULL) {
-            (void)pthread_cond_wait(&pool->wanted, &d->lock);
-            continue;
-        }
-        (void)pthread_mutex_unlock(&d->lock);
+    for (struct pk_file_request *r = take(pool); r != NULL; r = take(pool)) {
         r->error = pk_file_run(d->files.folder, r->op, r->fd);
-        (void)pthread_mutex_lock(&d->lock);
-        push(&d->finished, r);
-        PK_ASSERT(uv_async_send(&d->woken) == 0);
+        hand_back(d, r);
     }
-    (void)pthread_mutex_unlock(&d->lock);
     return NULL;
 }
 
@@ -259,16 +270,6 @@ static void on_ring_ready(uv_poll_t *handle, int status, int events)
     pk_file_ring_reap(d->ring, deliver, d);
 }
 
-/* Ends a request that has not begun; `done` is called from the loop. */
-static void refuse(struct pk_file_disk *d, struct pk_file_request *r, int error)
-{
-    r->error = error;
-    (void)pthread_mutex_lock(&d->lock);
-    push(&d->finished, r);
-    (void)pthread_mutex_unlock(&d->lock);
-    PK_ASSERT(uv_async_send(&d->woken) == 0);
-}
-
 static void submit(void *ctx, struct pk_disk_op *op)
 {
     struct pk_file_disk *d = ctx;
@@ -283,11 +284,12 @@ static void submit(void *ctx, struct pk_disk_op *op)
         struct pool *pool = overwrite ? &d->writers : &d->background;
         (void)pthread_mutex_lock(&d->lock);
         push(&pool->queue, r);
-        (void)pthread_cond_signal(&pool->wanted);
         (void)pthread_mutex_unlock(&d->lock);
+        (void)pthread_cond_signal(&pool->wanted);
     }
     if (error != 0) {
-        refuse(d, r, error);
+        r->error = error;
+        hand_back(d, r);
     }
 }
 
@@ -326,14 +328,14 @@ static uint64_t room(void *ctx)
 
 /* ---- a new disk ---- */
 
-/* What is wanted, from the options or the environment. False: `why`. */
+/* Decides what AUTO is. False: `why`. */
 static bool choose(enum pk_file_disk_backend *backend, char *why, size_t size)
 {
     const char *word = getenv("PICKET_DISK");
-    if (*backend != PK_FILE_DISK_AUTO || word == NULL) {
+    if (*backend != PK_FILE_DISK_AUTO) {
         return true;
     }
-    if (strcmp(word, "threads") == 0) {
+    if (word == NULL || strcmp(word, "threads") == 0) {
         *backend = PK_FILE_DISK_THREADS;
     } else if (strcmp(word, "uring") == 0) {
         *backend = PK_FILE_DISK_URING;
@@ -371,7 +373,7 @@ static bool start(struct pk_file_disk *d, enum pk_file_disk_backend backend, cha
     if (!choose(&backend, why, size)) {
         return false;
     }
-    d->ring = backend == PK_FILE_DISK_THREADS ? NULL : pk_file_ring_new();
+    d->ring = backend == PK_FILE_DISK_URING ? pk_file_ring_new() : NULL;
     if (d->ring == NULL && backend == PK_FILE_DISK_URING) {
         (void)snprintf(why, size, "io_uring is not available; use PICKET_DISK=threads");
         return false;

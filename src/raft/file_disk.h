@@ -3,10 +3,14 @@
  * The disk of a real node: struct pk_disk (disk.h) on the files of one folder, with
  * completions on a libuv loop.
  *
- * PK_DISK_OVERWRITE, the way of a commit, goes to io_uring where the kernel allows it,
- * else to threads that do nothing else. STORE, READ and SYNC run one after the other in
- * one more thread, so that they never wait in front of a commit. libuv's thread pool is
- * not used: a name lookup that hangs there would hold up the log.
+ * PK_DISK_OVERWRITE, the way of a commit, has four threads that do nothing else, or
+ * io_uring. STORE, READ and SYNC run one after the other in one more thread, so that they
+ * never wait in front of a commit. libuv's thread pool is not used: a name lookup that
+ * hangs there would hold up the log.
+ *
+ * Threads are the default: on a busy machine with a disk without FUA (forced unit access)
+ * they made more durable writes per second. There the kernel ends each durable write of
+ * io_uring in a worker thread of its own, which waits its turn whatever our priority is.
  *
  * An error is reported and never retried: after a failed flush the kernel may have
  * dropped the bytes (README.md, D4).
@@ -25,11 +29,11 @@ struct uv_loop_s;
 struct pk_file_disk;
 
 enum pk_file_disk_backend {
-    /* The environment variable PICKET_DISK (threads, uring); without it io_uring, or
-     * threads where the kernel or a seccomp filter refuses io_uring. */
+    /* What the environment variable PICKET_DISK says (threads, uring), else threads. */
     PK_FILE_DISK_AUTO,
     PK_FILE_DISK_THREADS,
-    PK_FILE_DISK_URING, /* pk_file_disk_new fails where it is refused */
+    /* pk_file_disk_new fails where the build, the kernel or a seccomp filter has none. */
+    PK_FILE_DISK_URING,
 };
 
 struct pk_file_disk_options {
