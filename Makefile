@@ -16,9 +16,9 @@ PARTS ?= 6
 EVIDENCE = tools/evidence.py --minutes $(MINUTES) $(OPTIONS)
 
 .NOTPARALLEL: # packages come before what is built with them
-.PHONY: help run build test setup lint format coverage bench-core bench-peers bench-gate \
-	bench-drivers conform contend chaos demo-redis-failover flake-hunt fuzz model \
-	mutants sim sim-matrix soak install clean
+.PHONY: help run build test setup lint format coverage bench-core bench-disk bench-peers \
+	bench-gate bench-drivers conform contend chaos demo-redis-failover flake-hunt fuzz \
+	model mutants sim sim-matrix soak install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -57,6 +57,10 @@ coverage: ## measure what the tests reach in src/core; fails below the floor
 bench-core: setup build ## measure the lock machine alone
 	@ninja -C build bench_core
 	@build/bench_core
+
+bench-disk: setup build ## measure durable writes to the disk below build/
+	@ninja -C build bench_disk
+	@mkdir -p build/bench-disk && build/bench_disk build/bench-disk
 
 bench-peers: setup-bench build ## measure a cluster beside Redis and etcd; five minutes
 	@bench/compare.py

@@ -65,3 +65,24 @@ ssize_t pk_fd_read_at(int fd, void *out, size_t len, off_t offset)
     }
     return (ssize_t)have;
 }
+
+bool pk_fd_write_at(int fd, const void *data, size_t len, off_t offset)
+{
+    size_t have = 0;
+    while (have < len) {
+        ssize_t n =
+            pwrite(fd, (const char *)data + have, len - have, offset + (off_t)have);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return false;
+        }
+        if (n == 0) { /* never seen; without an error it would go on for ever */
+            errno = EIO;
+            return false;
+        }
+        have += (size_t)n;
+    }
+    return true;
+}

@@ -19,5 +19,7 @@ bool pk_fd_write(int fd, const void *data, size_t len);
 /* Reads `len` bytes at `offset`, fewer only where the file ends; returns how many. -1
  * with errno set. */
 ssize_t pk_fd_read_at(int fd, void *out, size_t len, off_t offset);
+/* Writes all of it at `offset`, however many pieces that takes. False with errno set. */
+bool pk_fd_write_at(int fd, const void *data, size_t len, off_t offset);
 
 #endif

@@ -50,7 +50,7 @@ struct pk_disk_op {
     unsigned n_parts;
     unsigned char *bytes; /* READ: what was read */
     size_t len;
-    /* `error`: 0 or an errno (ENOENT: there is no such file; ENOSPC: the disk is full). */
+    /* `error`: 0 or an errno (ENOENT: no such file; ENOSPC: the disk is full). */
     void (*done)(struct pk_disk_op *op, int error);
     void *data;              /* the caller's */
     struct pk_disk_op *next; /* the disk's, while the operation is under way */

@@ -57,7 +57,7 @@ MINOR_METRICS = {"picket_gate_connections", "picket_gate_connections_total",
                  "picket_gate_exchanges", "picket_gate_upstream_connects_total",
                  "picket_gate_upstream_connections"}
 # Read by the program and no business of its users.
-PRIVATE_VARIABLES = {"HOME"}
+PRIVATE_VARIABLES = {"HOME", "PICKET_DISK"}
 
 
 def folded(text):

@@ -38,6 +38,11 @@ ssize_t pread64(int fd, void *out, size_t len, off64_t offset)
     return interrupted() ? -1 : syscall(SYS_pread64, fd, out, part_of(len), offset);
 }
 
+ssize_t pwrite64(int fd, const void *data, size_t len, off64_t offset)
+{
+    return interrupted() ? -1 : syscall(SYS_pwrite64, fd, data, part_of(len), offset);
+}
+
 ssize_t write(int fd, const void *data, size_t len)
 {
     return interrupted() ? -1 : syscall(SYS_write, fd, data, part_of(len));
@@ -75,6 +80,13 @@ TEST(fd__writes_and_reads_all_in_parts)
     CHECK_U64(rest, 2); /* the file ends there */
     CHECK(pk_fd_read_at(-1, got, 1, 0) == -1 && errno == EBADF);
     CHECK(!pk_fd_write(-1, text, 1) && errno == EBADF);
+    in_parts = true;
+    interruptions = 2;
+    written = pk_fd_write_at(fd, "several", 7, 2);
+    behave();
+    CHECK(written && pk_fd_read_at(fd, got, sizeof text, 0) == sizeof text);
+    CHECK_STR(got, "a several several parts");
+    CHECK(!pk_fd_write_at(-1, text, 1, 0) && errno == EBADF);
     (void)fclose(f);
 }
 
