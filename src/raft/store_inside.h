@@ -78,7 +78,7 @@ struct pk_store {
 
     uint64_t slots[PK_STORE_SLOTS]; /* index of the snapshot in it; 0: none */
     struct pk_snapshot_put *put;    /* the one that is being written; NULL: none */
-    unsigned reads;                 /* snapshots that are being read */
+    unsigned reads, readers[PK_STORE_SLOTS]; /* snapshots that are being read */
 
     void (*closed)(void *ctx);
     void *closed_ctx;

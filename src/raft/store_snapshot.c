@@ -16,7 +16,7 @@ struct pk_snapshot_put {
     unsigned slot, trailing;
     uint64_t index;
     uint64_t written_before; /* pk_store.written at the snapshot before this one */
-    bool waits;              /* for space on the disk */
+    bool waits;              /* for space on the disk, or for a slot */
     struct pk_snapshot_head head;
     unsigned char bytes[PK_SNAPSHOT_HEAD];
 };
@@ -25,6 +25,7 @@ struct reading {
     struct pk_disk_op op;
     struct pk_store *store;
     struct raft_io_snapshot_get *req;
+    unsigned slot;
 };
 
 static void slot_name(unsigned slot, char out[PK_DISK_NAME_MAX])
@@ -41,11 +42,15 @@ static unsigned newest_slot(const struct pk_store *s)
     return newest;
 }
 
+/* The slot to overwrite; PK_STORE_SLOTS: all but the newest are being read. */
 static unsigned oldest_slot(const struct pk_store *s)
 {
-    unsigned oldest = 0;
-    for (unsigned i = 1; i < PK_STORE_SLOTS; i++) {
-        oldest = s->slots[i] < s->slots[oldest] ? i : oldest;
+    unsigned oldest = PK_STORE_SLOTS;
+    for (unsigned i = 0; i < PK_STORE_SLOTS; i++) {
+        bool older = oldest == PK_STORE_SLOTS || s->slots[i] < s->slots[oldest];
+        if (s->readers[i] == 0 && older && (i != newest_slot(s) || s->slots[i] == 0)) {
+            oldest = i;
+        }
     }
     return oldest;
 }
@@ -133,6 +138,7 @@ static void on_read(struct pk_disk_op *op, int error)
         s->o.failed(s->o.ctx, s->why);
     }
     s->reads--;
+    s->readers[r->slot]--;
     pk_door_resize(r, 0);
     if (!s->failed) {
         req->cb(req, found, 0);
@@ -144,13 +150,14 @@ int pk_store_snapshot_get(struct pk_store *s, struct raft_io_snapshot_get *req,
                           raft_io_snapshot_get_cb cb)
 {
     struct reading *r = pk_door_resize(NULL, sizeof *r);
-    *r = (struct reading){.store = s, .req = req};
+    *r = (struct reading){.store = s, .req = req, .slot = newest_slot(s)};
     r->op.kind = PK_DISK_READ;
     r->op.done = on_read;
     r->op.data = r;
-    slot_name(newest_slot(s), r->op.name);
+    slot_name(r->slot, r->op.name);
     req->cb = cb;
     s->reads++;
+    s->readers[r->slot]++;
     s->o.disk->submit(s->o.disk->ctx, &r->op);
     return 0;
 }
@@ -194,8 +201,13 @@ static int pack(struct pk_snapshot_put *p, const struct raft_snapshot *snapshot)
 static void submit(struct pk_snapshot_put *p)
 {
     struct pk_store *s = p->store;
-    p->waits = false;
-    s->o.disk->submit(s->o.disk->ctx, &p->op);
+    p->slot = oldest_slot(s);
+    p->waits = p->slot == PK_STORE_SLOTS;
+    if (!p->waits) {
+        slot_name(p->slot, p->op.name);
+        s->slots[p->slot] = 0;
+        s->o.disk->submit(s->o.disk->ctx, &p->op);
+    }
 }
 
 int pk_store_snapshot_put(struct pk_store *s, unsigned trailing,
@@ -215,14 +227,11 @@ int pk_store_snapshot_put(struct pk_store *s, unsigned trailing,
         pk_door_resize(p, 0);
         return rv;
     }
-    p->slot = oldest_slot(s);
     p->op.kind = PK_DISK_STORE;
     p->op.done = on_written;
     p->op.data = p;
-    slot_name(p->slot, p->op.name);
     req->cb = cb;
     s->put = p;
-    s->slots[p->slot] = 0;
     p->written_before = s->written_at_snapshot;
     s->written_at_snapshot = s->written;
     submit(p);

@@ -151,7 +151,6 @@ static unsigned tell_all(const struct sim_totals *t)
     never += tell(t->io.snapshots_installed, "snapshots installed");
     never += tell(t->guards.g1, "guard G1 stepped in");
     never += tell(t->guards.g2, "guard G2 stepped in");
-    never += tell(t->guards.g3, "guard G3 stepped in");
     never += tell(t->guards.g4, "guard G4 stepped in");
     never += tell(t->guards.g5, "guard G5 stepped in");
     never += tell(t->guards.g6, "guard G6 stepped in");

@@ -64,8 +64,8 @@ TEST(entry__refuses_what_seal_can_not_have_written)
         size_t at;
         unsigned char byte;
     } flaws[] = {
-        {0, 'Q'}, {3, 2},  {4, 0},  {4, 4},  {5, 2},  {6, 8},    {6, 9},
-        {7, 1},   {70, 1}, {71, 1}, {25, 0}, {57, 1}, {41, 200}, {6, 0xff},
+        {0, 'Q'}, {3, 1},  {4, 0},  {4, 4},  {5, 2},    {6, 8},
+        {6, 9},   {7, 1},  {54, 1}, {55, 1}, {41, 200}, {6, 0xff},
     };
     unsigned char bytes[128];
     struct pk_entry e;
