@@ -215,6 +215,7 @@ const struct pk_cli_verb pk_cli_serve = {
         "with\n"
         "'picket cluster remove', and start it empty with a new --name and --join.",
     .exits = "  0    stopped as asked\n"
+             "  121  a write to its disk failed; nothing was acknowledged after it\n"
              "  125  our own error: a wrong call, an address in use, a damaged directory",
     .examples = "  picket serve\n"
                 "  picket serve --name n1 --cluster "

@@ -12,7 +12,7 @@
 
 /* ---- which there are ---- */
 
-struct pk_link *pk_link_find(const struct pk_transport *t, uint64_t peer)
+struct pk_link *pk_links_find(const struct pk_transport *t, uint64_t peer)
 {
     struct pk_link *l = t->links;
     while (l != NULL && l->peer != peer) {
@@ -130,7 +130,7 @@ static void take_in(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 
 void pk_link_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greeting *from)
 {
-    struct pk_link *older = pk_link_find(t, from->from.id);
+    struct pk_link *older = pk_links_find(t, from->from.id);
     if (older != NULL) {
         end(older);
     }

@@ -137,7 +137,7 @@ static const char *judge(struct pk_transport *t, const struct pk_greeting *g,
 /* A node that came back has lost its old link; one whose link is alive is there twice. */
 static const char *judge_run(struct pk_transport *t, const struct pk_greeting *g)
 {
-    const struct pk_link *link = pk_link_find(t, g->from.id);
+    const struct pk_link *link = pk_links_find(t, g->from.id);
     if (link == NULL && t->n_links == PK_LINKS_MAX) {
         return "as many nodes as can be are connected already";
     }
@@ -396,7 +396,7 @@ struct pk_uvio_counts pk_transport_counts(const struct pk_transport *t)
 
 uint64_t pk_transport_silence_ms(const struct pk_transport *t, uint64_t peer)
 {
-    const struct pk_link *l = pk_link_find(t, peer);
+    const struct pk_link *l = pk_links_find(t, peer);
     return l == NULL ? UINT64_MAX : uv_now(t->o.loop) - l->heard_ms;
 }
 

@@ -81,7 +81,7 @@ struct pk_link {
 };
 
 /* NULL: that node has none. */
-struct pk_link *pk_link_find(const struct pk_transport *t, uint64_t peer);
+struct pk_link *pk_links_find(const struct pk_transport *t, uint64_t peer);
 /* Begins to read from a connection, in place of the one that this node had. */
 void pk_link_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greeting *from);
 void pk_links_close(struct pk_transport *t);

@@ -1,44 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 #include "raft/uvio.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <raft.h>
-#include <raft/uv.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+#include <uv.h>
 
 #include "core/door.h"
-#include "host/fd.h"
+#include "core/wire.h"
+#include "host/clock.h"
+#include "raft/file_disk.h"
+#include "raft/store.h"
 #include "raft/transport.h"
 
 #if !defined RAFT_VERSION_NUMBER || RAFT_VERSION_NUMBER < 2201
 #error "libraft 0.22.1 or newer is needed: older ones lose acknowledged writes"
 #endif
 
-enum {
-    DISK_RETRY_MS = 500,
-    /* The library counts free room in KiB, in 16 bits: 64 MiB would be none, and below
-     * 4 MiB it refuses to append. */
-    SEGMENT_BYTES = 8 * 1024 * 1024,
-};
+enum { MARK_BYTES = 17 }; /* 'M', index, digest */
 
 struct pk_uvio {
     struct raft_io io;
-    struct raft_io lib; /* the functions that we stand before */
+    struct pk_uvio_options o;
     struct pk_transport *transport;
-    struct raft_uv_transport none; /* what the library's own network half is given */
-    raft_uv_transport_close_cb none_closed;
+    struct pk_file_disk *files;
+    struct pk_store *store;
+    uv_timer_t timer;
+    raft_io_tick_cb tick;
     raft_io_recv_cb receive;
-    int dir_fd; /* the node's data directory */
-    bool began; /* DIR/began is there */
-    struct raft_tracer tracer;
-    void (*wrote)(void *ctx, uint64_t us);
-    void *ctx;
-    uint64_t write_began_us;
+    raft_io_close_cb closed;
+    unsigned open; /* parts that have not said that they are closed */
 };
 
 static struct pk_uvio *of(struct raft_io *io)
@@ -46,154 +39,98 @@ static struct pk_uvio *of(struct raft_io *io)
     return (struct pk_uvio *)io; /* its first member */
 }
 
-/* ---- a log that is gone ---- */
-
-/* DIR/began says that this node has once had a term, and so may have voted: if there is
- * no trace of one in DIR/raft, it is a wiped node, although its identity is there. */
-
-static bool exists(const struct pk_uvio *u, const char *name)
+static int refused(struct pk_uvio *u, int status)
 {
-    return faccessat(u->dir_fd, name, F_OK, 0) == 0;
-}
-
-static void note_begin(struct pk_uvio *u)
-{
-    if (!u->began) {
-        int fd = openat(u->dir_fd, "began", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        u->began = fd >= 0 && fsync(u->dir_fd) == 0; /* if not, next time */
-        pk_fd_close(&fd);
-    }
-}
-
-/* True if DIR/raft has the first term in it, without a vote, and nothing else. */
-static bool has_first_term_only(const struct pk_uvio *u)
-{
-    /* The library's format: format, version of the file, term, vote; 8 bytes each. */
-    static const unsigned char first[32] = {[0] = 1, [8] = 1, [16] = 1};
-    unsigned char found[sizeof first + 1];
-    int fd = openat(u->dir_fd, "raft/metadata1", O_RDONLY | O_CLOEXEC);
-    bool same = fd >= 0 && read(fd, found, sizeof found) == (ssize_t)sizeof first &&
-                memcmp(found, first, sizeof first) == 0;
-    pk_fd_close(&fd);
-    fd = same ? openat(u->dir_fd, "raft", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (d == NULL) {
-        pk_fd_close(&fd);
-        return false;
-    }
-    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-        same = same && (e->d_name[0] == '.' || strcmp(e->d_name, "metadata1") == 0);
-    }
-    closedir(d);
-    return same;
-}
-
-/* A bootstrap stores the first term, then the first configuration. One that ended
- * between the two is undone, because the library would take the node for one that has a
- * log, and a node without a configuration never serves. Nothing is lost with that term:
- * the node has neither voted nor stored an entry. */
-static void undo_half_bootstrap(const struct pk_uvio *u)
-{
-    if (!exists(u, "began") && has_first_term_only(u)) {
-        (void)unlinkat(u->dir_fd, "raft/metadata1", 0);
-    }
-}
-
-static bool is_log_gone(struct pk_uvio *u)
-{
-    undo_half_bootstrap(u);
-    bool has_term = exists(u, "raft/metadata1") || exists(u, "raft/metadata2");
-    u->began = exists(u, "began");
-    if (has_term) {
-        note_begin(u);
-    }
-    return u->began && !has_term;
-}
-
-static int set_term_and_note(struct raft_io *io, raft_term term)
-{
-    int status = of(io)->lib.set_term(io, term);
-    if (status == 0) {
-        note_begin(of(io));
-    }
+    (void)snprintf(u->io.errmsg, sizeof u->io.errmsg, "%s", pk_store_why(u->store));
     return status;
 }
 
-static int bootstrap_and_note(struct raft_io *io, const struct raft_configuration *conf)
+/* ---- the disk half ---- */
+
+static void on_failed(void *ctx, const char *why)
 {
-    int status = of(io)->lib.bootstrap(io, conf);
-    if (status == 0) {
-        note_begin(of(io));
-    }
-    return status;
+    struct pk_uvio *u = ctx;
+    u->o.failed(u->o.ctx, why);
 }
 
-/* ---- what went wrong, and what to do ---- */
-
-static const char start_over[] =
-    "; remove this node from the cluster and let it come back empty, under a new name";
-
-/* A log that can't be read is no log with a hole: what this node has promised is gone.
- * The library's message says where; people also need to know what to do (P3). */
-static int advise(struct raft_io *io, int status)
+static int init(struct raft_io *io, raft_id id, const char *address)
 {
-    /* A file that is too short is an I/O error to the library, like one that we may not
-     * read; only the former is for good. */
-    bool cut = status == RAFT_IOERR && strstr(io->errmsg, "short read") != NULL;
-    if (status == RAFT_CORRUPT || status == RAFT_MALFORMED || cut) {
-        size_t len = strnlen(io->errmsg, sizeof io->errmsg - sizeof start_over);
-        memcpy(io->errmsg + len, start_over, sizeof start_over);
-    }
-    return status;
-}
-
-static int init_or_advise(struct raft_io *io, raft_id id, const char *address)
-{
-    int status = of(io)->lib.init(io, id, address);
-    return advise(io, status);
-}
-
-/* NOLINTNEXTLINE(readability-function-size): the library wants so many parameters */
-static int load_or_advise(struct raft_io *io, raft_term *term, raft_id *voted_for,
-                          struct raft_snapshot **snapshot, raft_index *start_index,
-                          struct raft_entry *entries[], size_t *n_entries)
-{
-    int status =
-        of(io)->lib.load(io, term, voted_for, snapshot, start_index, entries, n_entries);
-    return advise(io, status);
-}
-
-/* ---- the network half ---- */
-
-/* The library's backend insists on a transport. It gets one that listens to nobody and
- * is never asked to connect, since `send` is ours; it closes when ours does. */
-
-static int init_none(struct raft_uv_transport *none, raft_id id, const char *address)
-{
-    struct pk_uvio *u = none->impl;
-    (void)id;
+    struct pk_uvio *u = of(io);
+    PK_ASSERT(id == u->o.self->id && u->store != NULL);
     return pk_transport_set_address(u->transport, address) ? 0 : RAFT_NAMETOOLONG;
 }
 
-static int listen_none(struct raft_uv_transport *none, raft_uv_accept_cb cb)
+/* NOLINTNEXTLINE(readability-function-size): the library wants so many parameters */
+static int load(struct raft_io *io, raft_term *term, raft_id *voted_for,
+                struct raft_snapshot **snapshot, raft_index *start_index,
+                struct raft_entry *entries[], size_t *n_entries)
 {
-    (void)none;
-    (void)cb;
+    struct pk_uvio *u = of(io);
+    struct pk_store_loaded l;
+    int status = pk_store_load(u->store, &l);
+    if (status != 0) {
+        return refused(u, status);
+    }
+    *term = l.term;
+    *voted_for = l.vote;
+    *snapshot = l.snapshot;
+    *start_index = l.start;
+    *entries = l.entries;
+    *n_entries = l.n;
+    io->capacity = pk_store_capacity(u->store);
     return 0;
 }
 
-static void on_transport_closed(void *ctx)
+static int bootstrap(struct raft_io *io, const struct raft_configuration *conf)
 {
-    struct pk_uvio *u = ctx;
-    u->none_closed(&u->none);
+    int status = pk_store_bootstrap(of(io)->store, conf);
+    return status == 0 ? 0 : refused(of(io), status);
 }
 
-static void close_none(struct raft_uv_transport *none, raft_uv_transport_close_cb cb)
+static int recover(struct raft_io *io, const struct raft_configuration *conf)
 {
-    struct pk_uvio *u = none->impl;
-    u->none_closed = cb;
-    pk_transport_close(u->transport, on_transport_closed, u);
+    (void)io;
+    (void)conf;
+    return RAFT_INVALID; /* see `picket cluster recover` */
 }
+
+static int set_term(struct raft_io *io, raft_term term)
+{
+    return pk_store_set_term(of(io)->store, term);
+}
+
+static int set_vote(struct raft_io *io, raft_id vote)
+{
+    return pk_store_set_vote(of(io)->store, vote);
+}
+
+static int append(struct raft_io *io, struct raft_io_append *req,
+                  const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
+{
+    int status = pk_store_append(of(io)->store, req, entries, n, cb);
+    io->capacity = pk_store_capacity(of(io)->store);
+    return status;
+}
+
+static int truncate_log(struct raft_io *io, raft_index index)
+{
+    return pk_store_truncate(of(io)->store, index);
+}
+
+static int snapshot_put(struct raft_io *io, unsigned trailing,
+                        struct raft_io_snapshot_put *req,
+                        const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
+{
+    return pk_store_snapshot_put(of(io)->store, trailing, req, snapshot, cb);
+}
+
+static int snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
+                        raft_io_snapshot_get_cb cb)
+{
+    return pk_store_snapshot_get(of(io)->store, req, cb);
+}
+
+/* ---- the network half ---- */
 
 static void on_message(void *ctx, struct raft_message *m)
 {
@@ -201,16 +138,20 @@ static void on_message(void *ctx, struct raft_message *m)
     u->receive(&u->io, m);
 }
 
-static int start_both(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
-                      raft_io_recv_cb receive)
+static void on_note(void *ctx, uint64_t from, const unsigned char *bytes, size_t len)
 {
-    struct pk_uvio *u = of(io);
-    int status = u->lib.start(io, msecs, tick, receive);
-    if (status == 0) {
-        u->receive = receive;
-        pk_transport_start(u->transport, on_message, NULL, u);
+    struct pk_uvio *u = ctx;
+    if (len == MARK_BYTES && bytes[0] == 'M' && u->o.marked != NULL) {
+        u->o.marked(u->o.ctx, from, pk_get_u64(bytes + 1), pk_get_u64(bytes + 9));
     }
-    return status;
+}
+
+void pk_uvio_tell_mark(struct pk_uvio *u, uint64_t peer, uint64_t index, uint64_t digest)
+{
+    unsigned char bytes[MARK_BYTES] = {'M'};
+    pk_put_u64(bytes + 1, index);
+    pk_put_u64(bytes + 9, digest);
+    pk_transport_note(u->transport, peer, bytes, sizeof bytes);
 }
 
 static int send_message(struct raft_io *io, struct raft_io_send *req,
@@ -219,84 +160,173 @@ static int send_message(struct raft_io *io, struct raft_io_send *req,
     return pk_transport_send(of(io)->transport, req, m, cb);
 }
 
-/* ---- the whole ---- */
+/* ---- time and chance ---- */
 
-static bool open_files(struct pk_uvio *u, const struct pk_uvio_options *o, char *why,
-                       size_t size)
+static void on_tick(uv_timer_t *timer)
 {
-    char dir[4096];
-    if (snprintf(dir, sizeof dir, "%s/raft", o->dir) >= (int)sizeof dir) {
-        (void)snprintf(why, size, "the path of the data directory is too long");
-        return false;
-    }
-    u->dir_fd = open(o->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (u->dir_fd < 0 || (mkdir(dir, 0700) != 0 && errno != EEXIST)) {
-        (void)snprintf(why, size, "can't make %s: %s", dir, strerror(errno));
-        return false;
-    }
-    if (is_log_gone(u)) {
-        (void)snprintf(why, size, "the log in %s is gone%s", dir, start_over);
-        return false;
-    }
-    u->none = (struct raft_uv_transport){.version = 1,
-                                         .impl = u,
-                                         .init = init_none,
-                                         .listen = listen_none,
-                                         .close = close_none};
-    if (raft_uv_init(&u->io, o->loop, dir, &u->none) != 0) {
-        (void)snprintf(why, size, "can't use %s: %s", dir, u->io.errmsg);
-        return false;
-    }
-    return true;
+    struct pk_uvio *u = timer->data;
+    pk_store_tick(u->store);
+    u->io.capacity = pk_store_capacity(u->store);
+    u->tick(&u->io);
 }
 
-static void free_without_files(struct pk_uvio *u)
+static int start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                 raft_io_recv_cb receive)
 {
-    pk_transport_free(u->transport);
-    pk_fd_close(&u->dir_fd);
+    struct pk_uvio *u = of(io);
+    u->tick = tick;
+    u->receive = receive;
+    pk_transport_start(u->transport, on_message, on_note, u);
+    return uv_timer_start(&u->timer, on_tick, msecs, msecs) == 0 ? 0 : RAFT_IOERR;
+}
+
+static raft_time now(struct raft_io *io)
+{
+    return uv_now(of(io)->o.loop);
+}
+
+static int draw(struct raft_io *io, int min, int max)
+{
+    (void)io;
+    return min + (int)(pk_random() % (uint64_t)(max - min));
+}
+
+/* ---- the end ---- */
+
+static void part_closed(struct pk_uvio *u)
+{
+    u->open--;
+    if (u->open == 0 && u->closed != NULL) {
+        u->closed(&u->io);
+    }
+}
+
+static void on_part_closed(void *ctx)
+{
+    part_closed(ctx);
+}
+
+static void on_store_closed(void *ctx)
+{
+    struct pk_uvio *u = ctx;
+    struct pk_file_disk *files = u->files;
+    u->files = NULL;
+    pk_file_disk_close(files, on_part_closed, u);
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+    part_closed(h->data);
+}
+
+static void close_io(struct raft_io *io, raft_io_close_cb cb)
+{
+    struct pk_uvio *u = of(io);
+    u->closed = cb;
+    u->open = 3;
+    uv_close((uv_handle_t *)&u->timer, on_timer_closed);
+    pk_transport_close(u->transport, on_part_closed, u);
+    pk_store_close(u->store, on_store_closed, u);
+}
+
+/* ---- the whole ---- */
+
+static void free_handle(uv_handle_t *h)
+{
+    struct pk_uvio *u = h->data;
     pk_door_resize(u, 0);
 }
 
-/* Of all that the library traces only the writes are of interest, one at a time. */
-static void on_trace(struct raft_tracer *t, int type, const void *info)
+static void free_files(struct pk_uvio *u)
 {
-    struct pk_uvio *u = t->impl;
-    (void)info;
-    if (type == RAFT_UV_TRACER_WRITE_SUBMIT) {
-        u->write_began_us = uv_hrtime() / 1000;
-    } else if (type == RAFT_UV_TRACER_WRITE_COMPLETE) {
-        u->wrote(u->ctx, uv_hrtime() / 1000 - u->write_began_us);
+    if (u->store != NULL) {
+        pk_store_free(u->store);
+    }
+    if (u->files != NULL) {
+        pk_file_disk_close(u->files, NULL, NULL);
+    }
+    u->store = NULL;
+    u->files = NULL;
+}
+
+void pk_uvio_free(struct pk_uvio *u)
+{
+    free_files(u);
+    pk_transport_free(u->transport);
+    if (u->closed != NULL) {
+        pk_door_resize(u, 0);
+    } else {
+        uv_close((uv_handle_t *)&u->timer, free_handle);
     }
 }
 
 struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t size)
 {
     struct pk_uvio *u = pk_door_resize(NULL, sizeof *u);
-    memset(u, 0, sizeof *u);
-    u->dir_fd = -1;
+    *u = (struct pk_uvio){.o = *o,
+                          .io = {.version = 1,
+                                 .init = init,
+                                 .close = close_io,
+                                 .load = load,
+                                 .start = start,
+                                 .bootstrap = bootstrap,
+                                 .recover = recover,
+                                 .set_term = set_term,
+                                 .set_vote = set_vote,
+                                 .send = send_message,
+                                 .append = append,
+                                 .truncate = truncate_log,
+                                 .snapshot_put = snapshot_put,
+                                 .snapshot_get = snapshot_get,
+                                 .time = now,
+                                 .random = draw}};
+    PK_ASSERT(uv_timer_init(o->loop, &u->timer) == 0);
+    u->timer.data = u;
     u->transport = pk_transport_new(o);
     const char *wrong = pk_transport_bind(u->transport);
     if (wrong != NULL) {
         (void)snprintf(why, size, "%s", wrong);
-    }
-    if (wrong != NULL || !open_files(u, o, why, size)) {
-        free_without_files(u);
+        pk_uvio_free(u);
         return NULL;
     }
-    u->lib = u->io;
-    u->io.init = init_or_advise;
-    u->io.load = load_or_advise;
-    u->io.set_term = set_term_and_note;
-    u->io.bootstrap = bootstrap_and_note;
-    u->io.start = start_both;
-    u->io.send = send_message;
-    raft_uv_set_auto_recovery(&u->io, false);
-    raft_uv_set_disk_retry(&u->io, DISK_RETRY_MS);
-    u->wrote = o->wrote;
-    u->ctx = o->ctx;
-    u->tracer = (struct raft_tracer){.impl = u, .version = 2, .emit = on_trace};
-    raft_uv_set_tracer(&u->io, o->wrote == NULL ? NULL : &u->tracer);
     return u;
+}
+
+static bool open_folder(struct pk_uvio *u, char *why, size_t size)
+{
+    char dir[4096];
+    struct pk_file_disk_options f = {
+        .loop = u->o.loop, .dir = dir, .wrote = u->o.wrote, .ctx = u->o.ctx};
+    if (snprintf(dir, sizeof dir, "%s/raft", u->o.dir) >= (int)sizeof dir) {
+        (void)snprintf(why, size, "the path of the data directory is too long");
+        return false;
+    }
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
+        (void)snprintf(why, size, "can't make %s: %s", dir, strerror(errno));
+        return false;
+    }
+    u->files = pk_file_disk_new(&f, why, size);
+    return u->files != NULL;
+}
+
+bool pk_uvio_open(struct pk_uvio *u, bool fresh, char *why, size_t size)
+{
+    if (!open_folder(u, why, size)) {
+        return false;
+    }
+    struct pk_store_options s = {.disk = pk_file_disk(u->files),
+                                 .owner = {.cluster = u->o.self->cluster,
+                                           .incarnation = u->o.self->id},
+                                 .log_bytes = u->o.log_bytes,
+                                 .failed = on_failed,
+                                 .ctx = u};
+    u->store = pk_store_new(&s);
+    const char *wrong = fresh ? pk_store_create(u->store) : pk_store_open(u->store);
+    if (wrong != NULL) {
+        (void)snprintf(why, size, "%s", wrong);
+        free_files(u);
+    }
+    return wrong == NULL;
 }
 
 struct raft_io *pk_uvio_io(struct pk_uvio *u)
@@ -304,9 +334,14 @@ struct raft_io *pk_uvio_io(struct pk_uvio *u)
     return &u->io;
 }
 
-void pk_uvio_tune(struct pk_uvio *u)
+struct pk_log_use pk_uvio_use(void *uvio)
 {
-    raft_uv_set_segment_size(&u->io, SEGMENT_BYTES);
+    return pk_store_use(((struct pk_uvio *)uvio)->store);
+}
+
+uint16_t pk_uvio_reserve(const struct pk_uvio *u)
+{
+    return pk_store_reserve(u->store);
 }
 
 uint16_t pk_uvio_port(const struct pk_uvio *u)
@@ -322,10 +357,4 @@ struct pk_uvio_counts pk_uvio_counts(const struct pk_uvio *u)
 uint64_t pk_uvio_silence_ms(const struct pk_uvio *u, uint64_t peer)
 {
     return pk_transport_silence_ms(u->transport, peer);
-}
-
-void pk_uvio_free(struct pk_uvio *u)
-{
-    raft_uv_close(&u->io);
-    free_without_files(u);
 }

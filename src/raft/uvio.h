@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The raft_io of a real node: libraft's files in DIR/raft, and our own connections
- * between nodes (transport.h), on a libuv loop.
- *
- * Auto-recovery of the library is off: it would start "fine" after dropping a damaged
- * segment, with acknowledged entries gone. With it off, start fails and says so (P3).
- * DIR/began remembers that there was a log, so that a node without one is not taken for
- * a new one.
+ * The raft_io of a real node, on a libuv loop: the log store (store.h) on the files of
+ * DIR/raft (file_disk.h), and connections between nodes (transport.h).
  */
 #ifndef PICKET_RAFT_UVIO_H
 #define PICKET_RAFT_UVIO_H
@@ -15,6 +10,7 @@
 #include <stdint.h>
 
 #include "raft/identity.h"
+#include "raft/log_use.h"
 
 struct uv_loop_s;
 struct raft_io;
@@ -34,6 +30,11 @@ struct pk_uvio_options {
     void (*refused)(void *ctx, const char *peer, const char *why);
     /* A write to the log took so long to be on disk. May be NULL. */
     void (*wrote)(void *ctx, uint64_t us);
+    /* A write failed: the process must end at once. */
+    void (*failed)(void *ctx, const char *why);
+    /* Another node has told the digest of its state (replica.h). May be NULL. */
+    void (*marked)(void *ctx, uint64_t from, uint64_t index, uint64_t digest);
+    uint64_t log_bytes; /* most that the log may take on disk; 0: 256 MiB */
     void *ctx;
 };
 
@@ -44,14 +45,19 @@ struct pk_uvio_counts {
     uint64_t frames_refused; /* links ended because of a message on them */
 };
 
-/* NULL with a sentence in `why`. SIGPIPE must be ignored, since libuv does not. Handles
- * on the loop that must run after the library's own (prepare, check) are to be started
- * before the replica is. */
+/* Listens for other nodes. NULL with a sentence in `why`. SIGPIPE must be ignored, since
+ * libuv does not. */
 struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t size);
+/* Opens the log store, or makes a new one over whatever is there: `fresh` is for a node
+ * that has never belonged to a cluster. False with a sentence in `why`. */
+bool pk_uvio_open(struct pk_uvio *u, bool fresh, char *why, size_t size);
+/* For a replica; after pk_uvio_open. */
 struct raft_io *pk_uvio_io(struct pk_uvio *u);
-/* After pk_replica_new on it and before pk_replica_start: settings that the library
- * would overwrite earlier. */
-void pk_uvio_tune(struct pk_uvio *u);
+/* For pk_replica_options: of a struct pk_uvio. */
+struct pk_log_use pk_uvio_use(void *uvio);
+uint16_t pk_uvio_reserve(const struct pk_uvio *u);
+/* Tells another node the digest of our state after an entry. */
+void pk_uvio_tell_mark(struct pk_uvio *u, uint64_t peer, uint64_t index, uint64_t digest);
 /* The port it listens on. */
 uint16_t pk_uvio_port(const struct pk_uvio *u);
 struct pk_uvio_counts pk_uvio_counts(const struct pk_uvio *u);

@@ -182,6 +182,7 @@ bool pk_birth(const struct pk_server_options *o, struct pk_birth *b)
     if (b->lock_fd < 0) {
         return fail(o->data, why);
     }
+    b->fresh = fresh;
     struct pk_identity known = b->self;
     if (!settle_name(o, b, fresh) ||
         !(o->cluster != NULL ? find_place(o, b) : make_address(o, b)) || !begin(o, b)) {

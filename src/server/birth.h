@@ -12,6 +12,7 @@
 
 struct pk_birth {
     int lock_fd; /* of the directory, for life */
+    bool fresh;  /* the directory is a new one */
     struct pk_identity self;
     struct pk_member
         members[PK_MEMBERS_MAX]; /* the first configuration, if we are of it */

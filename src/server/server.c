@@ -28,6 +28,7 @@
 #include "server/pages.h"
 
 enum {
+    EXIT_DISK = 121, /* a write to the log failed */
     EXIT_ERROR = 125,
     SWEEP_MS = 200,
     DRAIN_MS = 5000,
@@ -201,6 +202,32 @@ static void on_broken(void *ctx, const char *why)
     struct pk_server *s = ctx;
     pk_log(PK_LOG_ERROR, "stopped", "node", s->self.name, "why", why, NULL);
     _exit(EXIT_ERROR); /* nothing of this process can be trusted any more */
+}
+
+static void on_disk_failed(void *ctx, const char *why)
+{
+    struct pk_server *s = ctx;
+    pk_log(PK_LOG_ERROR, "stopped", "node", s->self.name, "why", why, NULL);
+    _exit(EXIT_DISK);
+}
+
+/* The digest of our state goes to all other nodes, and theirs come to us. */
+static void on_marked(void *ctx, uint64_t index, uint64_t digest)
+{
+    struct pk_server *s = ctx;
+    struct pk_member members[PK_MEMBERS_MAX];
+    size_t n = pk_replica_members(s->replica, members, NULL);
+    for (size_t i = 0; i < n; i++) {
+        if (members[i].id != s->self.id) {
+            pk_uvio_tell_mark(s->uvio, members[i].id, index, digest);
+        }
+    }
+}
+
+static void on_peer_marked(void *ctx, uint64_t from, uint64_t index, uint64_t digest)
+{
+    struct pk_server *s = ctx;
+    pk_replica_hear_mark(s->replica, from, index, digest);
 }
 
 static void on_refused(void *ctx, const char *peer, const char *why)
@@ -441,10 +468,15 @@ static int start_replica(struct pk_server *s)
                                  .election_ms = o->election_ms,
                                  .refused = on_refused,
                                  .wrote = on_wrote,
+                                 .failed = on_disk_failed,
+                                 .marked = on_peer_marked,
                                  .ctx = s};
     s->uvio = pk_uvio_new(&io, why, sizeof why);
     if (s->uvio == NULL) {
         return fail(s->birth.listen, why);
+    }
+    if (!pk_uvio_open(s->uvio, s->birth.fresh, why, sizeof why)) {
+        return fail(o->data, why);
     }
     struct pk_turn_options to = {.origin = origin, .election_ms = o->election_ms};
     struct pk_turn_hooks hooks = {.ctx = s,
@@ -454,19 +486,22 @@ static int start_replica(struct pk_server *s)
                                   .stepped = on_stepped,
                                   .gap = on_gap,
                                   .standing = on_standing,
+                                  .marked = on_marked,
                                   .broken = on_broken};
     s->turn = pk_turn_new(&to, &hooks);
     struct pk_replica_options ro = {.id = s->self.id,
                                     .address = address,
                                     .origin = origin,
-                                    .election_ms = o->election_ms};
+                                    .election_ms = o->election_ms,
+                                    .use = pk_uvio_use,
+                                    .use_ctx = s->uvio,
+                                    .reserve = pk_uvio_reserve(s->uvio)};
     struct pk_replica_hooks rh = pk_turn_replica_hooks(s->turn);
     s->replica = pk_replica_new(pk_uvio_io(s->uvio), &ro, &rh, why, sizeof why);
     if (s->replica == NULL) {
         return fail(o->data, why);
     }
     pk_turn_attach(s->turn, s->replica);
-    pk_uvio_tune(s->uvio);
     if (s->birth.n_members > 0 && s->peers.count == 0) {
         /* Once others have met us we are no beginner: if our log is gone, so are votes
          * that they count on, and beginning anew would be a lie. */

@@ -104,6 +104,12 @@ static inline void on_replaced(void *ctx)
     ((struct node *)ctx)->replaced++;
 }
 
+static inline void on_failed(void *ctx, const char *why)
+{
+    (void)ctx;
+    FAIL(why);
+}
+
 static inline void on_broken(void *ctx, const char *why)
 {
     (void)ctx;
@@ -164,8 +170,14 @@ static inline bool node_opens(struct node *n, const char *name, const char *host
                                 .peers = &n->peers,
                                 .election_ms = 150,
                                 .refused = on_refused,
+                                .failed = on_failed,
                                 .ctx = n};
     n->uvio = pk_uvio_new(&o, n->why, sizeof n->why);
+    if (n->uvio != NULL && !pk_uvio_open(n->uvio, fresh, n->why, sizeof n->why)) {
+        pk_uvio_free(n->uvio);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        n->uvio = NULL;
+    }
     if (n->uvio == NULL) {
         (void)close(n->lock);
         return false;
@@ -201,6 +213,9 @@ static inline const char *node_start(struct node *n, const struct pk_member *mem
                                    .address = n->address,
                                    .origin = pk_random(),
                                    .election_ms = 400,
+                                   .use = pk_uvio_use,
+                                   .use_ctx = n->uvio,
+                                   .reserve = pk_uvio_reserve(n->uvio),
                                    .threshold = snapshot_entries,
                                    .trailing = snapshot_entries};
     struct pk_replica_hooks hooks = {.ctx = n,
@@ -213,7 +228,6 @@ static inline const char *node_start(struct node *n, const struct pk_member *mem
     if (n->replica == NULL) {
         return n->why;
     }
-    pk_uvio_tune(n->uvio);
     const char *wrong = pk_replica_bootstrap(n->replica, members, count);
     return wrong != NULL ? wrong : pk_replica_start(n->replica);
 }
