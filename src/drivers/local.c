@@ -286,7 +286,9 @@ static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
 static void end_turn(struct pk_store *s)
 {
     if (pk_journal_bloated(&s->journal)) {
-        /* Failing to compact (a full disk) loses nothing: the old journal goes on. */
+        /* Failing to compact (a full disk) loses nothing: the command of this turn is in
+         * the old journal and in the new one, and the next append makes sure of its own.
+         */
         enum picket_status unimportant = rewrite(s);
         (void)unimportant;
     }
