@@ -19,6 +19,7 @@
  *     wait     poll, epoll_wait, flock, waitpid and such  EINTR
  *     sync     fsync, fdatasync                           EIO, ENOSPC
  *     dirsync  fsync of a directory                       EIO
+ *     datasync fdatasync alone                            EIO, ENOSPC
  *
  * A class counts a call only where its fault is possible: `short` where more than one
  * byte is wanted from a file, pipe or stream socket, `reset` on TCP sockets, `EIO` on
@@ -59,9 +60,22 @@
 #define PUBLIC __attribute__((visibility("default")))
 #define CALLER ((uintptr_t)__builtin_return_address(0))
 
-enum class { ALLOC, THEIRS, READ, WRITE, CONNECT, FD, WAIT, SYNC, DIRSYNC, CLASSES };
-static const char *const class_names[CLASSES] = {
-    "alloc", "theirs", "read", "write", "connect", "fd", "wait", "sync", "dirsync"};
+enum class {
+    ALLOC,
+    THEIRS,
+    READ,
+    WRITE,
+    CONNECT,
+    FD,
+    WAIT,
+    SYNC,
+    DIRSYNC,
+    DATASYNC,
+    CLASSES
+};
+static const char *const class_names[CLASSES] = {"alloc",   "theirs",  "read", "write",
+                                                 "connect", "fd",      "wait", "sync",
+                                                 "dirsync", "datasync"};
 
 /* faults.py reads the same layout. */
 struct page {
@@ -663,7 +677,16 @@ PUBLIC int fsync(int fd)
     }
     return next(fd);
 }
-FAILS(SYNC, fdatasync, (int fd), (fd))
+PUBLIC int fdatasync(int fd)
+{
+    NEXT(fdatasync)
+    bool struck = strikes(DATASYNC, "fdatasync", CALLER);
+    if (strikes(SYNC, "fdatasync", CALLER) || struck) {
+        errno = fault;
+        return -1;
+    }
+    return next(fd);
+}
 
 /* ---- beginning and end ---- */
 
