@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A store with holds, waits, fences and tokens in it, whose files are damaged: single
- * bits flipped, ends cut off, blocks zeroed. Whoever opens it then is refused by one line,
- * and nothing is changed; or finds everything: each held lock with its token and its
- * queue, each fence where it was, and new tokens above all old ones.
+ * bits flipped, ends cut off, blocks zeroed. Whoever opens it then is refused by one
+ * line, and nothing is changed; or finds everything: each held lock with its token and
+ * its queue, each fence where it was, and new tokens above all old ones.
  *
  *     PICKET_DAMAGE=100       so many of each kind of damage to each file; else a sample
  *     PICKET_DAMAGE_SEED=1    of the damage
