@@ -348,6 +348,11 @@ def directory__cut_short(t):
     with open(journal, "wb") as f:
         f.write(whole)
     check(json_of(t.picket("show", "-o", "json", "kept"))["holds"], "the hold is gone")
+    # Who knows what that means may go on with what is left.
+    patch(journal, lambda data: data.__delitem__(slice(len(data) - 1, None)))
+    refused(t, 125, "cut short")
+    os.unlink(t.path("state/lock"))
+    json_of(t.picket("acquire", "-n", "-o", "json", "db"))
 
 
 @test
