@@ -8,6 +8,7 @@
 #define PICKET_TEST_JOURNALED_H
 
 #include <errno.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 
 #include "drivers/journal.h"
@@ -151,6 +152,19 @@ int fsync(int fd)
     }
     errno = EIO;
     return fails ? -1 : 0;
+}
+
+/* Some file systems lock no directories. */
+static bool dir_lock_fails;
+
+int flock(int fd, int what)
+{
+    struct stat st;
+    if (dir_lock_fails && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        errno = EBADF;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, what);
 }
 
 int renameat(int old_dir, const char *old, int new_dir, const char *new)

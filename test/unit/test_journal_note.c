@@ -338,3 +338,24 @@ TEST(turn__lets_nobody_in_when_its_lock_file_is_removed)
     pk_journal_close(&b.j);
     goes_on(BEGINNING "C:in its turn C:after it ");
 }
+
+/* On NFS a directory can't be locked: the lock file has to do. */
+TEST(turn__needs_no_directory_that_can_be_locked)
+{
+    struct file f = make(false);
+    struct reader a, b;
+    file_drop(&f);
+    dir_lock_fails = true;
+    open_reader(&a);
+    open_reader(&b);
+    lock(&a);
+    enum picket_status s = pk_journal_lock(&b.j, pk_clock_ms() + 20);
+    pk_journal_unlock(&a.j);
+    enum picket_status appended = append(&b, LAST);
+    dir_lock_fails = false;
+    CHECK(s == PICKET_UNREACHABLE);
+    CHECK(appended == PICKET_OK);
+    pk_journal_close(&a.j);
+    pk_journal_close(&b.j);
+    goes_on(BEGINNING "C:" LAST " ");
+}
