@@ -156,12 +156,18 @@ int fsync(int fd)
 
 /* Some file systems lock no directories. */
 static bool dir_lock_fails;
+static unsigned interrupts; /* of the next calls that unlock */
 
 int flock(int fd, int what)
 {
     struct stat st;
     if (dir_lock_fails && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
         errno = EBADF;
+        return -1;
+    }
+    if (what == LOCK_UN && interrupts > 0) {
+        interrupts--;
+        errno = EINTR;
         return -1;
     }
     return (int)syscall(SYS_flock, fd, what);

@@ -359,3 +359,20 @@ TEST(turn__needs_no_directory_that_can_be_locked)
     pk_journal_close(&b.j);
     goes_on(BEGINNING "C:" LAST " ");
 }
+
+TEST(turn__ends_although_signals_interrupt_it)
+{
+    struct file f = make(false);
+    struct reader a, b;
+    file_drop(&f);
+    open_reader(&a);
+    open_reader(&b);
+    for (unsigned n = 1; n < 4; n++) {
+        interrupts = n;
+        CHECK_STR(look(&a), BEGINNING);
+        CHECK(pk_journal_lock(&b.j, pk_clock_ms()) == PICKET_OK);
+        pk_journal_unlock(&b.j);
+    }
+    pk_journal_close(&a.j);
+    pk_journal_close(&b.j);
+}
