@@ -8,10 +8,10 @@
  * answered survives anything short of losing the disk (P3). Compaction replaces the
  * journal by a snapshot of the copy.
  *
- * Cluster time follows CLOCK_BOOTTIME, which all processes of a machine share: an *epoch*
- * record says where it stood when. After a reboot the clock begins anew, so the first
- * turn writes a new epoch in which cluster time goes on from where it was: leases are
- * stretched, never shortened (P4).
+ * Cluster time follows CLOCK_BOOTTIME, which all processes of a machine share, but for a
+ * fixed offset in each time namespace: an *epoch* record says where it stood when. After
+ * a reboot the clock begins anew, so the first turn writes a new epoch in which cluster
+ * time goes on from where it was: leases are stretched, never shortened (P4).
  *
  * Sleepers (wait) are poked by whoever grants them something; they also wake by
  * themselves when the next deadline of the machine comes, since nobody else may be left
@@ -49,7 +49,7 @@ struct pk_store {
     struct pk_wakeup wakeup;
     struct pk_machine *machine; /* NULL until the first turn */
     struct pk_epoch epoch;      /* of the journal */
-    struct pk_epoch ours;       /* one of the clock that this process sees, to compare */
+    struct pk_boot_clock clock; /* of this process */
     struct pk_effects scratch;  /* of one step */
     unsigned char *encoded;
     size_t encoded_capacity;
@@ -98,8 +98,8 @@ static void note_poke(struct pk_store *s, const struct pk_effect *e)
  * last turn. Never too late: max-hold counts from here. */
 static uint64_t our_time(const struct pk_store *s, uint64_t tau_ms)
 {
-    bool known = pk_epoch_fits(&s->epoch, &s->ours) && tau_ms >= s->epoch.tau_ms;
-    return known ? pk_epoch_to_clock(&s->epoch, tau_ms) : s->last_turn_ms;
+    bool known = pk_epoch_fits(&s->epoch, &s->clock) && tau_ms >= s->epoch.tau_ms;
+    return known ? pk_epoch_to_clock(&s->epoch, &s->clock, tau_ms) : s->last_turn_ms;
 }
 
 static void add_news(struct pk_store *s, const struct pk_effect *e)
@@ -230,11 +230,11 @@ static enum picket_status rewrite(struct pk_store *s)
     return status;
 }
 
-/* A reboot, or a process of another time namespace, had the last word: cluster time goes
- * on from where the machine stands, by our clock. */
+/* The last epoch is of a boot before this one, or of a clock that can't be compared with
+ * ours: cluster time goes on from where the machine stands, by our clock. */
 static enum picket_status begin_epoch(struct pk_store *s)
 {
-    struct pk_epoch e = pk_epoch_begin(pk_machine_clock(s->machine));
+    struct pk_epoch e = pk_epoch_begin(&s->clock, pk_machine_clock(s->machine));
     unsigned char bytes[PK_EPOCH_BYTES_MAX];
     size_t len = pk_epoch_encode(&e, bytes);
     enum picket_status status =
@@ -252,7 +252,7 @@ static enum picket_status begin_journal(struct pk_store *s)
         return pk_fail(PICKET_STORE, "%s/journal is gone", s->journal.path);
     }
     s->machine = pk_machine_new();
-    s->epoch = pk_epoch_begin(0);
+    s->epoch = pk_epoch_begin(&s->clock, 0);
     enum picket_status status = rewrite(s);
     if (status != PICKET_OK) {
         pk_machine_free(s->machine);
@@ -274,7 +274,7 @@ static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
     if (status == PICKET_OK && empty) {
         status = begin_journal(s);
     }
-    if (status == PICKET_OK && !pk_epoch_fits(&s->epoch, &s->ours)) {
+    if (status == PICKET_OK && !pk_epoch_fits(&s->epoch, &s->clock)) {
         status = begin_epoch(s);
     }
     if (status != PICKET_OK) {
@@ -286,7 +286,9 @@ static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
 static void end_turn(struct pk_store *s)
 {
     if (pk_journal_bloated(&s->journal)) {
-        /* Failing to compact (a full disk) loses nothing: the old journal goes on. */
+        /* Failing to compact (a full disk) loses nothing: the command of this turn is in
+         * the old journal and in the new one, and the next append makes sure of its own.
+         */
         enum picket_status unimportant = rewrite(s);
         (void)unimportant;
     }
@@ -298,7 +300,7 @@ static void end_turn(struct pk_store *s)
 /* Appends the command, stamped with the present, and runs it. */
 static enum picket_status commit(struct pk_store *s, struct pk_command *c)
 {
-    c->stamp_ms = pk_epoch_now(&s->epoch);
+    c->stamp_ms = pk_epoch_now(&s->epoch, &s->clock);
     size_t size = pk_command_size(c);
     if (s->encoded_capacity < size) {
         s->encoded = pk_door_resize(s->encoded, size);
@@ -317,7 +319,7 @@ static enum picket_status commit(struct pk_store *s, struct pk_command *c)
 static enum picket_status tick_if_due(struct pk_store *s)
 {
     struct pk_command tick = {.verb = PK_TICK};
-    bool due = pk_machine_next_deadline(s->machine) <= pk_epoch_now(&s->epoch);
+    bool due = pk_machine_next_deadline(s->machine) <= pk_epoch_now(&s->epoch, &s->clock);
     return due ? commit(s, &tick) : PICKET_OK;
 }
 
@@ -337,7 +339,7 @@ static enum picket_status run(struct pk_store *s, struct pk_command *c)
         c->stamp_ms = 0; /* Q4: a read need not be in the journal */
         step(s, c, false);
         s->scratch.list[0].since_ms =
-            pk_epoch_now(&s->epoch); /* so that ages can be told */
+            pk_epoch_now(&s->epoch, &s->clock); /* so that ages can be told */
     }
     return status;
 }
@@ -422,7 +424,7 @@ static uint64_t next_change_ms(struct pk_store *s)
     uint64_t deadline =
         s->machine == NULL ? UINT64_MAX : pk_machine_next_deadline(s->machine);
     if (deadline != UINT64_MAX) {
-        at = pk_epoch_to_clock(&s->epoch, deadline);
+        at = pk_epoch_to_clock(&s->epoch, &s->clock, deadline);
     }
     pthread_mutex_unlock(&s->mutex);
     return at;
@@ -555,7 +557,7 @@ static enum picket_status open_at(const char *path, struct pk_store **out)
     memset(s, 0, sizeof *s);
     s->inotify_fd = -1;
     pthread_mutex_init(&s->mutex, NULL);
-    s->ours = pk_epoch_begin(0);
+    s->clock = pk_boot_clock_find();
     enum picket_status status = pk_journal_open(&s->journal, path);
     /* Nothing is made in a directory that isn't ours. */
     pk_wakeup_open(&s->wakeup, status == PICKET_OK ? s->journal.dir_fd : -1);

@@ -36,7 +36,8 @@ int pk_filelock_take(int fd, uint64_t until_ms)
 
 void pk_filelock_leave(int fd)
 {
-    flock(fd, LOCK_UN);
+    while (flock(fd, LOCK_UN) != 0 && errno == EINTR) {
+    }
 }
 
 /* Word number n, from 0, of a line whose words are kept apart by blanks. */

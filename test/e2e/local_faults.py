@@ -190,7 +190,64 @@ def reboot__stretches_leases_and_tokens_go_on(t):
     check(hold(t.picket, "new", "1h") > last, "the token counter went back")
 
 
-# ---- (c) directories ----
+# ---- (c) time namespaces ----
+
+def within(t, offset, *args):
+    """Runs the program in a time namespace of its own, which ends with it."""
+    return subprocess.run(["unshare", "-T", "--fork", "--boottime", str(offset),
+                           t.program, *map(str, args)], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, env=t.env, check=False)
+
+
+@test
+@needs(CLOCKS, "may not make clocks")
+def clocks__that_are_ahead_end_no_lease(t):
+    """One namespace after the other, each a day ahead of the last. The kernel gives the
+    number of one that is gone to the next."""
+    done = within(t, 0, "acquire", "-n", "--ttl", "1h", "-o", "json", "long")
+    token = json_of(done)["token"]
+    before = 3600_000
+    for day in (1, 2, 3, 0, 2, 1):
+        show = json_of(within(t, day * 86400, "show", "-o", "json", "long"))
+        left = left_of(show, token)
+        check(left <= before, f"the clock went back: {before} ms were left, now {left}")
+        before = left
+
+
+@test
+@needs(CLOCKS, "may not make clocks")
+def clocks__of_two_namespaces_are_one(t):
+    """In turns: no lease ends early, no clock goes back, and none stands still."""
+    ahead = Namespace(t, "true", "-T", "--fork", "--boottime", "86400")
+    behind = Namespace(t, "true", "-T", "--fork", "--boottime", "-60")
+
+    def hold(space, name, ttl):
+        done = space.picket("acquire", "-n", "--ttl", ttl, "-o", "json", name)
+        return json_of(done)["token"]
+
+    def show(space, name):
+        return json_of(space.picket("show", "-o", "json", name))
+
+    asked = time.monotonic()
+    token = hold(t, "long", "1h")
+    told = time.monotonic()
+    last = hold(t, "short", "2s")
+    before = 3600_000
+    for n, space in enumerate((ahead, t, behind) * 3):
+        least = (time.monotonic() - told) * 1000
+        hold(space, f"other/{n}", "1h")  # looking alone does not move the clock
+        left = left_of(show(space, "long"), token)
+        most = (time.monotonic() - asked) * 1000
+        check(3600_000 - most - 2 <= left <= min(before, 3600_000 - least + 2),
+              f"{left} ms are left, {before} were, {least:.0f} to {most:.0f} passed")
+        before = left
+    # Each looks in its turn; a clock that begins anew each time never gets there.
+    wait_until(lambda: not any(show(space, "short")["holds"]
+                               for space in (ahead, t, behind)), what="the end of it")
+    check(hold(behind, "short", "1h") > last, "a token came twice")
+
+
+# ---- (d) directories ----
 
 def refused(t, code, *parts, user=None):
     """Every verb says the same in one line, and leaves the directory as it is."""
@@ -270,13 +327,44 @@ def directory__damaged(t):
 
 
 @test
+def directory__cut_short(t):
+    """Anywhere: after the last record, between two, within one."""
+    journal = use(t)
+    with open(journal, "rb") as f:
+        whole = f.read()
+    for size in range(len(whole) - 1, 40, -len(whole) // 60):
+        patch(journal, lambda data, n=size: data.__delitem__(slice(n, None)))
+        one_line(t.picket("acquire", "-n", "db"), 125, journal, "cut short",
+                 f"{len(whole)} bytes were acknowledged, {size} are there",
+                 "put back the whole file")
+    refused(t, 125, "cut short")
+    with open(journal, "wb") as f:
+        f.write(whole)
+    check(json_of(t.picket("show", "-o", "json", "kept"))["holds"], "the hold is gone")
+    # Who knows what that means may go on with what is left.
+    patch(journal, lambda data: data.__delitem__(slice(len(data) - 1, None)))
+    refused(t, 125, "cut short")
+    os.unlink(t.path("state/lock"))
+    json_of(t.picket("acquire", "-n", "-o", "json", "db"))
+
+
+@test
+def directory__without_its_journal(t):
+    journal = use(t)
+    os.rename(journal, t.path("away"))
+    refused(t, 125, "journal is gone", "put it back")
+    os.rename(t.path("away"), journal)
+    check(json_of(t.picket("show", "-o", "json", "kept"))["holds"], "the hold is gone")
+
+
+@test
 def directory__with_a_foreign_journal(t):
     journal = use(t)
     patch(journal, lambda data: data.__setitem__(slice(0, 4), b"RIFF"))
     refused(t, 125, "not a Picket journal")
 
 
-# ---- (d) somebody does not let go ----
+# ---- (e) somebody does not let go ----
 
 @test
 def lock__held_by_a_stranger(t):
@@ -301,7 +389,7 @@ def lock__held_by_a_stranger(t):
     equal(t.picket("run", "db", "--", "true").returncode, 0)
 
 
-# ---- (e) everything is killed at once, again and again ----
+# ---- (f) everything is killed at once, again and again ----
 
 ROUNDS = 20
 WORKERS = 8

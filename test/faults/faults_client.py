@@ -26,6 +26,7 @@ FAULTS = (
     ("write", "short"), ("write", "EINTR"), ("write", "reset"),
     ("connect", "ECONNREFUSED"), ("fd", "EMFILE"), ("wait", "EINTR"),
     ("read", "EIO"), ("write", "EIO"), ("sync", "EIO"),
+    ("sync", "ENOSPC"),
 )
 
 

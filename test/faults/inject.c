@@ -17,7 +17,9 @@
  *     connect  connect                                    ECONNREFUSED, EINTR, ...
  *     fd       calls that make a descriptor               EMFILE, ENFILE
  *     wait     poll, epoll_wait, flock, waitpid and such  EINTR
- *     sync     fsync, fdatasync                           EIO
+ *     sync     fsync, fdatasync                           EIO, ENOSPC
+ *     dirsync  fsync of a directory                       EIO
+ *     datasync fdatasync alone                            EIO, ENOSPC
  *
  * A class counts a call only where its fault is possible: `short` where more than one
  * byte is wanted from a file, pipe or stream socket, `reset` on TCP sockets, `EIO` on
@@ -58,9 +60,22 @@
 #define PUBLIC __attribute__((visibility("default")))
 #define CALLER ((uintptr_t)__builtin_return_address(0))
 
-enum class { ALLOC, THEIRS, READ, WRITE, CONNECT, FD, WAIT, SYNC, CLASSES };
-static const char *const class_names[CLASSES] = {"alloc",   "theirs", "read", "write",
-                                                 "connect", "fd",     "wait", "sync"};
+enum class {
+    ALLOC,
+    THEIRS,
+    READ,
+    WRITE,
+    CONNECT,
+    FD,
+    WAIT,
+    SYNC,
+    DIRSYNC,
+    DATASYNC,
+    CLASSES
+};
+static const char *const class_names[CLASSES] = {"alloc",   "theirs",  "read", "write",
+                                                 "connect", "fd",      "wait", "sync",
+                                                 "dirsync", "datasync"};
 
 /* faults.py reads the same layout. */
 struct page {
@@ -650,8 +665,28 @@ PUBLIC pid_t waitpid(pid_t pid, int *status, int options)
     }
     return next(pid, status, options);
 }
-FAILS(SYNC, fsync, (int fd), (fd))
-FAILS(SYNC, fdatasync, (int fd), (fd))
+PUBLIC int fsync(int fd)
+{
+    NEXT(fsync)
+    struct stat st;
+    bool folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+    bool struck = folder && strikes(DIRSYNC, "fsync", CALLER);
+    if (strikes(SYNC, "fsync", CALLER) || struck) {
+        errno = fault;
+        return -1;
+    }
+    return next(fd);
+}
+PUBLIC int fdatasync(int fd)
+{
+    NEXT(fdatasync)
+    bool struck = strikes(DATASYNC, "fdatasync", CALLER);
+    if (strikes(SYNC, "fdatasync", CALLER) || struck) {
+        errno = fault;
+        return -1;
+    }
+    return next(fd);
+}
 
 /* ---- beginning and end ---- */
 
@@ -697,6 +732,7 @@ static void parse(const char *text)
         {"none", 0},        {"short", SHORT},   {"reset", RESET},
         {"EINTR", EINTR},   {"EIO", EIO},       {"EMFILE", EMFILE},
         {"ENFILE", ENFILE}, {"EAGAIN", EAGAIN}, {"ECONNREFUSED", ECONNREFUSED},
+        {"ENOSPC", ENOSPC},
     };
     for (size_t i = 0; kind != NULL && i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(kinds[i].name, kind) == 0) {

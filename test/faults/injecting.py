@@ -35,7 +35,8 @@ PICKET = os.path.realpath(os.environ.get("PICKET", "build/picket"))
 FAULTS_CALL = os.path.realpath(os.environ.get("FAULTS_CALL", os.path.join(
     os.environ.get("FAULTS_DIR", "build/test"), "faults_call")))
 
-CLASSES = ("alloc", "theirs", "read", "write", "connect", "fd", "wait", "sync")
+CLASSES = ("alloc", "theirs", "read", "write", "connect", "fd", "wait", "sync",
+           "dirsync", "datasync")
 LAYOUT = struct.Struct(f"{len(CLASSES)}Q Q Q Q 8Q 256s 1024s")
 OUT_OF_MEMORY = re.compile(r"^picket: .*out of memory", re.MULTILINE)
 CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}

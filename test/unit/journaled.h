@@ -8,19 +8,89 @@
 #define PICKET_TEST_JOURNALED_H
 
 #include <errno.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 
 #include "drivers/journal.h"
 #include "host/clock.h"
 #include "statedir.h"
 
-enum { FILE_HEADER = 8, RECORD_HEADER = 16, PATIENCE_MS = 120000 };
+enum { FILE_HEADER = 32, RECORD_HEADER = 16, PATIENCE_MS = 120000 };
 
 /* ---- steps ---- */
 
 static int steps_left = -1; /* until SIGKILL; -1: never */
-static bool sync_fails;
+static bool sync_fails, dir_sync_fails;
+static bool sync_fails_late; /* with an error of before: everything is on disk */
+static int sync_error = EIO;
 static unsigned syncs, file_syncs, dir_syncs, renames; /* fdatasync, and fsync */
+
+/* ---- a page cache ----
+ *
+ * Of one file, the one that `cached` is the inode of: which of its bytes wait to be
+ * written, and which are on disk. As on Linux, a sync that fails takes them for written
+ * all the same. What is read before a power cut is the file; what is read after it, the
+ * disk. */
+
+static ino_t cached;
+static struct {
+    unsigned char bytes[8192];
+    bool dirty[8192];
+    size_t len;
+} disk;
+static bool name_is_dirty, name_on_disk; /* the same for the last rename */
+static bool cut_fails;
+
+static inline bool is_cached(int fd)
+{
+    struct stat st;
+    return cached != 0 && fstat(fd, &st) == 0 && st.st_ino == cached;
+}
+
+static inline void cache_write(int fd, size_t len, off_t offset)
+{
+    if (is_cached(fd) && (size_t)offset + len <= sizeof disk.bytes) {
+        memset(disk.dirty + offset, true, len);
+    }
+}
+
+static inline void cache_sync(int fd, bool succeeds)
+{
+    static unsigned char now[sizeof disk.bytes];
+    if (!is_cached(fd)) {
+        return;
+    }
+    ssize_t len = pread(fd, now, sizeof now, 0);
+    for (ssize_t i = 0; i < len; i++) {
+        if (disk.dirty[i] && succeeds) {
+            disk.bytes[i] = now[i];
+        }
+        disk.dirty[i] = false;
+    }
+    disk.len = succeeds && len > 0 ? (size_t)len : disk.len;
+}
+
+/* From here on the journal has a cache. All of it is on disk. */
+static inline void cache_begin(void)
+{
+    struct file f = file_read(in_state("journal"));
+    struct stat st;
+    CHECK(stat(in_state("journal"), &st) == 0 && f.len <= sizeof disk.bytes);
+    memset(&disk, 0, sizeof disk);
+    memcpy(disk.bytes, f.bytes, f.len);
+    disk.len = f.len;
+    cached = st.st_ino;
+    file_drop(&f);
+}
+
+/* Takes everything away that is not on disk. */
+static inline void cut_power(void)
+{
+    file_write(in_state("journal"), disk.bytes, disk.len);
+    cached = 0;
+}
+
+/* ---- the calls ---- */
 
 /* True when this step is the last, which is then done by half. */
 static inline bool last_step(void)
@@ -41,12 +111,17 @@ ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
         (void)syscall(SYS_pwrite64, fd, bytes, len / 2, offset);
         (void)raise(SIGKILL);
     }
+    cache_write(fd, len, offset);
     return syscall(SYS_pwrite64, fd, bytes, len, offset);
 }
 
 int ftruncate(int fd, off_t len)
 {
     step();
+    if (cut_fails) {
+        errno = EIO;
+        return -1;
+    }
     return (int)syscall(SYS_ftruncate, fd, len);
 }
 
@@ -54,11 +129,11 @@ int fdatasync(int fd)
 {
     step();
     syncs++;
+    cache_sync(fd, !sync_fails || sync_fails_late);
     if (sync_fails) {
-        errno = EIO;
+        errno = sync_error;
         return -1;
     }
-    (void)fd; /* no power is lost here: that it was asked for is what counts */
     return 0;
 }
 
@@ -69,13 +144,41 @@ int fsync(int fd)
     bool folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
     dir_syncs += folder && renames > 0;
     file_syncs += !folder && renames == 0;
-    return 0;
+    bool fails = folder && dir_sync_fails;
+    name_on_disk = name_on_disk || (folder && name_is_dirty && !fails);
+    name_is_dirty = name_is_dirty && !folder;
+    if (!folder) {
+        cache_sync(fd, true);
+    }
+    errno = EIO;
+    return fails ? -1 : 0;
+}
+
+/* Some file systems lock no directories. */
+static bool dir_lock_fails;
+static unsigned interrupts; /* of the next calls that unlock */
+
+int flock(int fd, int what)
+{
+    struct stat st;
+    if (dir_lock_fails && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        errno = EBADF;
+        return -1;
+    }
+    if (what == LOCK_UN && interrupts > 0) {
+        interrupts--;
+        errno = EINTR;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, what);
 }
 
 int renameat(int old_dir, const char *old, int new_dir, const char *new)
 {
     step();
     renames++;
+    name_is_dirty = true;
+    name_on_disk = false;
     return (int)syscall(SYS_renameat, old_dir, old, new_dir, new);
 }
 
@@ -165,6 +268,8 @@ static inline enum picket_status replace(struct reader *r, const char *snapshot)
 #define BEGINNING "S:start B:clock C:one C:the second "
 #define LAST "the last"
 
+static struct file note; /* the lock file's content before the last record */
+
 static inline struct file make(bool with_last)
 {
     struct reader r;
@@ -174,12 +279,22 @@ static inline struct file make(bool with_last)
     CHECK(replace(&r, "start") == PICKET_OK);
     CHECK(append(&r, "one") == PICKET_OK);
     CHECK(append(&r, "the second") == PICKET_OK);
+    file_drop(&note);
+    note = file_read(in_state("lock"));
     CHECK(!with_last || append(&r, LAST) == PICKET_OK);
     pk_journal_close(&r.j);
     return file_read(in_state("journal"));
 }
 
 static const size_t last_len = RECORD_HEADER + 1 + sizeof LAST - 1;
+
+/* The files as a writer leaves them that was killed while it wrote the last record, or a
+ * power cut: the note says nothing of it. */
+static inline void put_unsynced(const void *journal, size_t len)
+{
+    file_write(in_state("journal"), journal, len);
+    file_write(in_state("lock"), note.bytes, note.len);
+}
 
 /* The journal as it is now can be opened, has what it should, and goes on. */
 static inline void goes_on(const char *has)

@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 
 #include "client/keeper.h"
+#include "drivers/epoch.h"
+#include "drivers/journal.h"
 #include "host/filelock.h"
 #include "workers.h"
 
@@ -467,6 +469,55 @@ TEST(local__a_shortened_lease_is_renewed_sooner)
     CHECK(!readable(picket_loss_fd(l), 6000));
     CHECK(picket_checkpoint(l, 1) == PICKET_OK);
     picket_close(p);
+}
+
+/* ---- a reboot ---- */
+
+static bool pass_over(void *ctx, enum pk_record kind, struct pk_bytes data)
+{
+    (void)ctx;
+    (void)kind;
+    (void)data;
+    return true;
+}
+
+/* Appends an epoch, as another boot leaves it. */
+static void append_epoch(uint64_t tau_ms, uint64_t at_ms)
+{
+    struct pk_epoch e = {.tau_ms = tau_ms, .at_ms = at_ms, .clock_id = "another boot"};
+    unsigned char bytes[PK_EPOCH_BYTES_MAX];
+    size_t len = pk_epoch_encode(&e, bytes);
+    struct pk_journal j;
+    bool empty;
+    CHECK(pk_journal_open(&j, state) == PICKET_OK);
+    CHECK(pk_journal_lock(&j, pk_clock_ms() + PATIENCE_MS) == PICKET_OK);
+    CHECK(pk_journal_read(&j, pass_over, NULL, &empty) == PICKET_OK);
+    CHECK(pk_journal_append(&j, PK_RECORD_EPOCH, pk_bytes(bytes, len)) == PICKET_OK);
+    pk_journal_close(&j);
+}
+
+/* The clock of another boot was far behind ours, or far ahead. Believed, it would end all
+ * leases at once, or none until it is reached. */
+TEST(local__a_clock_of_another_boot_is_not_believed)
+{
+    enum { DAY_MS = 24 * 3600 * 1000 };
+    for (int ahead = 0; ahead < 2; ahead++) {
+        fresh();
+        struct holder *h = share(sizeof *h);
+        *h = (struct holder){.ttl_ms = ahead ? 400 : LONG_TTL_MS};
+        struct worker *w = hire(be_a_holder, h);
+        CHECK(hear(w) == 'h');
+        fire(w);
+        append_epoch(ahead ? 0 : DAY_MS, ahead ? pk_clock_ms() + DAY_MS : 0);
+        struct picket *p = open_client(LONG_TTL_MS);
+        struct picket_lock *l = enqueue(p, "db", NULL);
+        if (ahead) {
+            CHECK(picket_wait(l, PATIENCE_MS) == PICKET_OK);
+        } else {
+            CHECK(picket_state(l) == PICKET_WAITING);
+        }
+        picket_close(p);
+    }
 }
 
 /* ---- max-hold ---- */

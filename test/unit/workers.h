@@ -210,6 +210,7 @@ static inline void compact(struct picket *p)
     static char large[60000];
     struct stat before, now;
     struct picket_acquire_options o = {.value = large, .value_len = sizeof large};
+    memset(large, 'x', sizeof large);
     CHECK(stat(in_state("journal"), &before) == 0);
     do {
         struct picket_lock *l;
