@@ -1,143 +1,151 @@
 /* SPDX-License-Identifier: MIT */
-#include "raft/link.h"
-
+/*
+ * Links: connections that other nodes have dialled, after their handshake. We only read
+ * from them: messages go to the engine, notes to their hook. A message that breaks a rule
+ * of message.h, or is of another node than the one that said hello, ends its link.
+ */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/door.h"
-#include "host/memory.h"
-
-struct pk_link *pk_link_new(uv_loop_t *loop)
-{
-    struct pk_link *l = raft_malloc(sizeof *l);
-    if (l == NULL) {
-        pk_memory_out();
-    }
-    memset(l, 0, sizeof *l);
-    PK_ASSERT(uv_tcp_init(loop, &l->tcp) == 0);
-    return l;
-}
+#include "raft/transport_inside.h"
 
 /* ---- which there are ---- */
 
-struct pk_link *pk_links_find(const struct pk_links *all, uint64_t peer)
+struct pk_link *pk_links_find(const struct pk_transport *t, uint64_t peer)
 {
-    struct pk_link *l = all->first;
+    struct pk_link *l = t->links;
     while (l != NULL && l->peer != peer) {
         l = l->next;
     }
     return l;
 }
 
-static void join(struct pk_links *all, struct pk_link *l)
+static void join(struct pk_link *l)
 {
-    l->all = all;
-    l->prev = NULL;
-    l->next = all->first;
+    struct pk_transport *t = l->t;
+    l->next = t->links;
     if (l->next != NULL) {
         l->next->prev = l;
     }
-    all->first = l;
+    t->links = l;
+    t->n_links++;
 }
 
 static void leave(struct pk_link *l)
 {
-    *(l->prev == NULL ? &l->all->first : &l->prev->next) = l->next;
+    *(l->prev == NULL ? &l->t->links : &l->prev->next) = l->next;
     if (l->next != NULL) {
         l->next->prev = l->prev;
     }
+    l->t->n_links--;
 }
 
-void pk_links_forget(struct pk_links *all)
+static void on_closed(uv_handle_t *handle)
 {
-    all->first = NULL;
+    struct pk_link *l = handle->data;
+    struct pk_transport *t = l->t;
+    pk_message_reader_free(&l->reader);
+    pk_door_resize(l->tcp, 0);
+    pk_door_resize(l, 0);
+    pk_transport_gone(t);
 }
 
-/* ---- to libraft ---- */
-
-/* libraft closes a stream only while one of its callbacks runs, or when all of it
- * closes. Once it has, the link is ours no more. */
-static bool is_let_go(const struct pk_link *l)
+static void end(struct pk_link *l)
 {
-    return uv_is_closing((const uv_handle_t *)&l->tcp);
-}
-
-/* Tells libraft that the stream has come to its end. */
-static void end(struct pk_link *l, ssize_t status)
-{
-    uv_buf_t none = uv_buf_init(NULL, 0);
-    l->lib_read((uv_stream_t *)&l->tcp, status, &none);
-    PK_ASSERT(is_let_go(l));
     leave(l);
+    uv_close((uv_handle_t *)l->tcp, on_closed);
 }
 
-static void pass_on(struct pk_link *l, const char *bytes, size_t len)
+void pk_links_close(struct pk_transport *t)
 {
-    while (len > 0) {
-        uv_buf_t room = uv_buf_init(NULL, 0);
-        l->lib_alloc((uv_handle_t *)&l->tcp, len, &room);
-        if (room.base == NULL || room.len == 0) {
-            end(l, UV_ENOBUFS);
-            return;
-        }
-        size_t n = room.len < len ? room.len : len;
-        memcpy(room.base, bytes, n);
-        l->lib_read((uv_stream_t *)&l->tcp, (ssize_t)n, &room);
-        if (is_let_go(l)) {
-            leave(l);
-            return;
-        }
-        bytes += n;
-        len -= n;
+    while (t->links != NULL) {
+        end(t->links);
     }
 }
 
-/* ---- from the socket ---- */
+/* ---- what comes ---- */
 
-static void make_room(uv_handle_t *h, size_t suggested, uv_buf_t *out)
+static void refuse(struct pk_link *l, const char *why)
+{
+    l->t->counts.frames_refused++;
+    pk_transport_tell(l->t, l->name, why);
+    end(l);
+}
+
+/* Passes on what has become complete; the link may be ended then. */
+static void pass_on(struct pk_link *l, enum pk_message_state state)
+{
+    struct pk_transport *t = l->t;
+    if (state == PK_MESSAGE_WRONG) {
+        refuse(l, l->reader.why);
+    } else if (state != PK_MESSAGE_PART && l->reader.from != l->peer) {
+        refuse(l, "a message is of another node than its connection");
+    } else if (state == PK_MESSAGE_WHOLE) {
+        struct raft_message m;
+        pk_message_take(&l->reader, &m);
+        m.server_address = l->address;
+        t->receive(t->ctx, &m);
+    } else if (state == PK_MESSAGE_NOTED && t->note != NULL) {
+        t->note(t->ctx, l->peer, l->reader.note, l->reader.note_len);
+    }
+}
+
+/* Large payloads are read into their place, everything else into one buffer. */
+static void make_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     (void)suggested;
-    struct pk_links *all = ((struct pk_link *)h)->all;
-    *out = uv_buf_init(all->buffer, sizeof all->buffer);
+    struct pk_link *l = handle->data;
+    size_t len;
+    unsigned char *room = pk_message_room(&l->reader, &len);
+    *out = room != NULL ? (uv_buf_t){.base = (char *)room, .len = len}
+                        : (uv_buf_t){.base = l->t->buffer, .len = sizeof l->t->buffer};
 }
 
 static void take_in(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 {
-    struct pk_link *l = (struct pk_link *)s;
+    struct pk_link *l = s->data;
     if (n == 0) {
         return; /* nothing there, after all */
     }
     if (n < 0) {
-        end(l, n);
+        end(l);
         return;
     }
-    l->heard_ms = uv_now(l->tcp.loop);
+    size_t len = (size_t)n;
+    l->heard_ms = uv_now(l->t->o.loop);
+    if (buf->base != l->t->buffer) {
+        pass_on(l, pk_message_came(&l->reader, len));
+        return;
+    }
     const unsigned char *bytes = (const unsigned char *)buf->base;
-    const char *why = pk_frame_check(&l->frame, bytes, (size_t)n);
-    if (why != NULL) {
-        l->all->refused(l->all->ctx, l->name, why);
-        end(l, UV_ECONNABORTED);
-        return;
+    while (len > 0 && !uv_is_closing((uv_handle_t *)l->tcp)) {
+        size_t used;
+        enum pk_message_state state = pk_message_read(&l->reader, bytes, len, &used);
+        bytes += used;
+        len -= used;
+        pass_on(l, state);
     }
-    pass_on(l, buf->base, (size_t)n);
 }
 
-void pk_links_give(struct pk_links *all, struct pk_link *l, raft_uv_accept_cb accept,
-                   struct raft_uv_transport *raft, const char *address)
+void pk_links_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greeting *from)
 {
-    uv_stream_t *s = (uv_stream_t *)&l->tcp;
-    struct pk_link *older = pk_links_find(all, l->peer);
+    struct pk_link *older = pk_links_find(t, from->from.id);
     if (older != NULL) {
-        end(older, UV_ECONNRESET);
+        end(older);
     }
-    accept(raft, l->peer, address, s);
-    if (is_let_go(l)) {
-        return; /* it had no memory for it */
+    struct pk_link *l = pk_door_resize(NULL, sizeof *l);
+    memset(l, 0, sizeof *l);
+    l->t = t;
+    l->tcp = tcp;
+    l->peer = from->from.id;
+    l->run = from->run;
+    l->heard_ms = uv_now(t->o.loop);
+    (void)snprintf(l->name, sizeof l->name, "%s", from->from.name);
+    (void)snprintf(l->address, sizeof l->address, "%s", from->address);
+    tcp->data = l;
+    join(l);
+    if (uv_read_start((uv_stream_t *)tcp, make_room, take_in) != 0) {
+        end(l);
     }
-    l->lib_alloc = s->alloc_cb;
-    l->lib_read = s->read_cb;
-    PK_ASSERT(l->lib_alloc != NULL && l->lib_read != NULL);
-    (void)uv_read_stop(s);
-    PK_ASSERT(uv_read_start(s, make_room, take_in) == 0);
-    l->heard_ms = uv_now(l->tcp.loop);
-    join(all, l);
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections between nodes, for libraft's libuv backend: a raft_uv_transport of our
- * own.
+ * Connections between nodes: the network half of a raft_io.
  *
  * The dialler says who it is and whom it wants (handshake.h); the other side answers
  * with its own identity or with a refusal in words. Strangers, other clusters, wrong
- * nodes, wiped nodes and other versions are refused before a byte of theirs reaches
- * libraft. Connects are bounded in time, dead links are noticed within a second or two
- * (TCP_USER_TIMEOUT), small messages go out at once (TCP_NODELAY), and each node has at
- * most one link to us. Messages that claim to be larger than any node would send end
- * the link before memory is taken for them (frame.h).
+ * nodes, wiped nodes and other versions are refused before a message of theirs is read.
+ * Connects are bounded in time, dead connections are noticed within a second or two
+ * (TCP_USER_TIMEOUT), small messages go out at once (TCP_NODELAY).
+ *
+ * Each node writes to the connections that it dialled (sender.c) and reads from those
+ * that it answered (link.c), at most one of each per node. Messages (message.h) are
+ * bounded before memory is taken for them, and must be of the node that said hello.
  *
  * The address of a node, in libraft's configuration too, is "name@host:port"; the host
  * is a name, an IPv4 address, or an IPv6 address in brackets.
@@ -17,28 +18,55 @@
 #ifndef PICKET_RAFT_TRANSPORT_H
 #define PICKET_RAFT_TRANSPORT_H
 
+#include <raft.h>
+
 #include "raft/uvio.h"
 
-struct raft_uv_transport;
 struct pk_transport;
 
 enum {
     PK_HANDSHAKE_MS = 1000,    /* from connect or accept to the end of the handshake */
     PK_PEER_SILENCE_MS = 1000, /* TCP_USER_TIMEOUT, at least */
     PK_STRANGERS_MAX = 64,     /* connections that have not said who they are yet */
+    PK_LINKS_MAX = 64,         /* nodes that are connected to us, or that we send to */
+    PK_WAITING_MAX = 3,        /* messages that wait for a connection to one node */
+    PK_UNSENT_MAX = 1024,      /* messages to one node that are not written yet */
+    PK_UNSENT_BYTES_MAX = 64 * 1024 * 1024, /* entries to one node, likewise */
 };
+
+/* Takes the message and its memory (pk_message_take). */
+typedef void (*pk_transport_receive_cb)(void *ctx, struct raft_message *m);
+/* A note came; the bytes are good during the call. */
+typedef void (*pk_transport_note_cb)(void *ctx, uint64_t from, const unsigned char *bytes,
+                                     size_t len);
 
 /* All pointers in the options must stay good until it is freed. */
 struct pk_transport *pk_transport_new(const struct pk_uvio_options *o);
-struct raft_uv_transport *pk_transport_raft(struct pk_transport *t);
 /* Listens at once, so that a taken port is an error at start. NULL, or a sentence. */
 const char *pk_transport_bind(struct pk_transport *t);
 uint16_t pk_transport_port(const struct pk_transport *t);
+/* Where other nodes find this one, "name@host:port"; before start. False: too long. */
+bool pk_transport_set_address(struct pk_transport *t, const char *address);
+/* Welcomes other nodes from now on. `note` may be NULL. */
+void pk_transport_start(struct pk_transport *t, pk_transport_receive_cb receive,
+                        pk_transport_note_cb note, void *ctx);
+/* As raft_io.send: calls back once, from the loop and never from in here. The status is 0
+ * when the message has been written, RAFT_NOCONNECTION when it was dropped because there
+ * is no connection or too much waits already, RAFT_CANCELED when the transport closed.
+ * Returns 0; only after pk_transport_close RAFT_CANCELED, and then does not call back. */
+int pk_transport_send(struct pk_transport *t, struct raft_io_send *req,
+                      const struct raft_message *m, raft_io_send_cb cb);
+/* Sends at most PK_NOTE_MAX bytes of our own to a node; silently dropped when there is
+ * no connection to it. */
+void pk_transport_note(struct pk_transport *t, uint64_t peer, const void *bytes,
+                       size_t len);
 struct pk_uvio_counts pk_transport_counts(const struct pk_transport *t);
 /* See pk_uvio_silence_ms. */
 uint64_t pk_transport_silence_ms(const struct pk_transport *t, uint64_t peer);
-/* After libraft has closed it; or without libraft ever having had it, and then the loop
- * must run on for a turn. */
+/* Ends all connections and calls back for all messages that are not written, and then
+ * `closed`; from the loop. */
+void pk_transport_close(struct pk_transport *t, void (*closed)(void *ctx), void *ctx);
+/* After `closed`; or instead of closing it, and then the loop must run on for a turn. */
 void pk_transport_free(struct pk_transport *t);
 
 #endif

@@ -20,8 +20,6 @@
 #endif
 
 enum {
-    ELECTION_MS = 300,
-    RETRIES_PER_ELECTION = 3,
     DISK_RETRY_MS = 500,
     /* The library counts free room in KiB, in 16 bits: 64 MiB would be none, and below
      * 4 MiB it refuses to append. */
@@ -32,6 +30,9 @@ struct pk_uvio {
     struct raft_io io;
     struct raft_io lib; /* the functions that we stand before */
     struct pk_transport *transport;
+    struct raft_uv_transport none; /* what the library's own network half is given */
+    raft_uv_transport_close_cb none_closed;
+    raft_io_recv_cb receive;
     int dir_fd; /* the node's data directory */
     bool began; /* DIR/began is there */
     struct raft_tracer tracer;
@@ -162,6 +163,62 @@ static int load_or_advise(struct raft_io *io, raft_term *term, raft_id *voted_fo
     return advise(io, status);
 }
 
+/* ---- the network half ---- */
+
+/* The library's backend insists on a transport. It gets one that listens to nobody and
+ * is never asked to connect, since `send` is ours; it closes when ours does. */
+
+static int init_none(struct raft_uv_transport *none, raft_id id, const char *address)
+{
+    struct pk_uvio *u = none->impl;
+    (void)id;
+    return pk_transport_set_address(u->transport, address) ? 0 : RAFT_NAMETOOLONG;
+}
+
+static int listen_none(struct raft_uv_transport *none, raft_uv_accept_cb cb)
+{
+    (void)none;
+    (void)cb;
+    return 0;
+}
+
+static void on_transport_closed(void *ctx)
+{
+    struct pk_uvio *u = ctx;
+    u->none_closed(&u->none);
+}
+
+static void close_none(struct raft_uv_transport *none, raft_uv_transport_close_cb cb)
+{
+    struct pk_uvio *u = none->impl;
+    u->none_closed = cb;
+    pk_transport_close(u->transport, on_transport_closed, u);
+}
+
+static void on_message(void *ctx, struct raft_message *m)
+{
+    struct pk_uvio *u = ctx;
+    u->receive(&u->io, m);
+}
+
+static int start_both(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                      raft_io_recv_cb receive)
+{
+    struct pk_uvio *u = of(io);
+    int status = u->lib.start(io, msecs, tick, receive);
+    if (status == 0) {
+        u->receive = receive;
+        pk_transport_start(u->transport, on_message, NULL, u);
+    }
+    return status;
+}
+
+static int send_message(struct raft_io *io, struct raft_io_send *req,
+                        const struct raft_message *m, raft_io_send_cb cb)
+{
+    return pk_transport_send(of(io)->transport, req, m, cb);
+}
+
 /* ---- the whole ---- */
 
 static bool open_files(struct pk_uvio *u, const struct pk_uvio_options *o, char *why,
@@ -181,7 +238,12 @@ static bool open_files(struct pk_uvio *u, const struct pk_uvio_options *o, char 
         (void)snprintf(why, size, "the log in %s is gone%s", dir, start_over);
         return false;
     }
-    if (raft_uv_init(&u->io, o->loop, dir, pk_transport_raft(u->transport)) != 0) {
+    u->none = (struct raft_uv_transport){.version = 1,
+                                         .impl = u,
+                                         .init = init_none,
+                                         .listen = listen_none,
+                                         .close = close_none};
+    if (raft_uv_init(&u->io, o->loop, dir, &u->none) != 0) {
         (void)snprintf(why, size, "can't use %s: %s", dir, u->io.errmsg);
         return false;
     }
@@ -209,7 +271,6 @@ static void on_trace(struct raft_tracer *t, int type, const void *info)
 
 struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t size)
 {
-    uint32_t election = o->election_ms == 0 ? ELECTION_MS : o->election_ms;
     struct pk_uvio *u = pk_door_resize(NULL, sizeof *u);
     memset(u, 0, sizeof *u);
     u->dir_fd = -1;
@@ -227,8 +288,9 @@ struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t s
     u->io.load = load_or_advise;
     u->io.set_term = set_term_and_note;
     u->io.bootstrap = bootstrap_and_note;
+    u->io.start = start_both;
+    u->io.send = send_message;
     raft_uv_set_auto_recovery(&u->io, false);
-    raft_uv_set_connect_retry_delay(&u->io, election / RETRIES_PER_ELECTION);
     raft_uv_set_disk_retry(&u->io, DISK_RETRY_MS);
     u->wrote = o->wrote;
     u->ctx = o->ctx;

@@ -130,6 +130,15 @@ static inline void nodes_fresh(void)
     (void)signal(SIGPIPE, SIG_IGN); /* as every user of libuv has to */
 }
 
+/* The identity that a node of that name has in tests without a directory. */
+static inline struct pk_identity identity_of(const char *name)
+{
+    struct pk_identity id = {.cluster = CLUSTER, .id = pk_node_id(name)};
+    id.incarnation = 5;
+    (void)snprintf(id.name, sizeof id.name, "%s", name);
+    return id;
+}
+
 /* Gives the node its directory, its identity and its sockets; `host` is what it listens
  * on and what others dial. A `port` of 0: any. False: n->why says why not. */
 static inline bool node_opens(struct node *n, const char *name, const char *host,
