@@ -304,6 +304,11 @@ struct raft_io *pk_uvio_io(struct pk_uvio *u)
     return &u->io;
 }
 
+struct pk_transport *pk_uvio_transport(struct pk_uvio *u)
+{
+    return u->transport;
+}
+
 void pk_uvio_tune(struct pk_uvio *u)
 {
     raft_uv_set_segment_size(&u->io, SEGMENT_BYTES);

@@ -18,20 +18,25 @@
 
 struct uv_loop_s;
 struct raft_io;
+struct pk_member;
+struct pk_transport;
 struct pk_uvio;
 
 /* What pointers point to must stay good until the end. */
 struct pk_uvio_options {
     struct uv_loop_s *loop;
-    const char *dir;    /* the node's data directory */
-    const char *listen; /* HOST:PORT for other nodes; port 0: any */
-    const struct pk_identity *self;
-    const char *client, *http; /* what others are told; "" or NULL: nothing */
+    const char *dir;                /* the node's data directory */
+    const char *listen;             /* HOST:PORT for other nodes; port 0: any */
+    const struct pk_identity *self; /* its cluster may become known later */
+    const char *client, *http;      /* what others are told; "" or NULL: nothing */
     struct pk_peers *peers;
     uint32_t election_ms; /* connect timeout and retries are derived from it */
     /* Told when a peer is refused or refuses us, once per reason and peer. May be NULL.
      */
     void (*refused)(void *ctx, const char *peer, const char *why);
+    /* The members of the configuration in force, at most PK_MEMBERS_MAX of them; returns
+     * how many. NULL: nobody is known to be one. */
+    size_t (*members)(void *ctx, struct pk_member *out);
     /* A write to the log took so long to be on disk. May be NULL. */
     void (*wrote)(void *ctx, uint64_t us);
     void *ctx;
@@ -49,6 +54,7 @@ struct pk_uvio_counts {
  * before the replica is. */
 struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t size);
 struct raft_io *pk_uvio_io(struct pk_uvio *u);
+struct pk_transport *pk_uvio_transport(struct pk_uvio *u);
 /* After pk_replica_new on it and before pk_replica_start: settings that the library
  * would overwrite earlier. */
 void pk_uvio_tune(struct pk_uvio *u);
