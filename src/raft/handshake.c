@@ -12,7 +12,6 @@ enum {
     AT_KIND,
     AT_LENGTH,
     HEAD_BYTES = AT_LENGTH + 2,
-    BODY_MOST = PK_GREETING_MAX - HEAD_BYTES,
 };
 
 static const char magic[] = "PKHI";
@@ -28,17 +27,36 @@ static struct pk_bytes short_enough(const char *text, size_t most)
     return pk_bytes(text, len);
 }
 
+static size_t body_most(unsigned kind)
+{
+    size_t most = kind == PK_TELL ? PK_GREETING_MAX : PK_SMALL_GREETING_MAX;
+    return most - HEAD_BYTES;
+}
+
+static void write_members(struct pk_writer *w, const struct pk_greeting *g)
+{
+    pk_write_uint(w, g->n_members);
+    for (size_t i = 0; i < g->n_members; i++) {
+        pk_write_uint(w, g->members[i].id);
+        pk_write_bytes(w, pk_text(g->members[i].address));
+        pk_write_byte(w, (unsigned)g->members[i].role);
+    }
+}
+
 static void write_speaker(struct pk_writer *w, const struct pk_greeting *g)
 {
     pk_write_uint(w, g->cluster);
-    pk_write_uint(w, g->to);
     pk_write_uint(w, g->from.id);
-    pk_write_uint(w, g->from.incarnation);
-    pk_write_uint(w, g->run);
     pk_write_bytes(w, pk_text(g->from.name));
     pk_write_bytes(w, pk_text(g->address));
-    pk_write_bytes(w, pk_text(g->from.client));
-    pk_write_bytes(w, pk_text(g->from.http));
+    if (g->kind == PK_TELL) {
+        write_members(w, g);
+    } else if (g->kind != PK_ASK) {
+        pk_write_uint(w, g->to);
+        pk_write_uint(w, g->run);
+        pk_write_bytes(w, pk_text(g->from.client));
+        pk_write_bytes(w, pk_text(g->from.http));
+    }
 }
 
 size_t pk_greeting_encode(const struct pk_greeting *g, unsigned char *out)
@@ -49,7 +67,7 @@ size_t pk_greeting_encode(const struct pk_greeting *g, unsigned char *out)
     } else {
         write_speaker(&w, g);
     }
-    PK_ASSERT(w.len <= BODY_MOST);
+    PK_ASSERT(w.len <= body_most(g->kind));
     memcpy(out, magic, MAGIC_BYTES);
     out[AT_VERSION] = PK_GREETING_VERSION;
     out[AT_KIND] = (unsigned char)g->kind;
@@ -70,12 +88,48 @@ static void read_text(struct pk_reader *r, char *out, size_t size)
     out[text.len] = '\0';
 }
 
+/* NAME@ and something behind it. */
+static bool is_address_of(const char *address, const char *name)
+{
+    size_t len = strlen(name);
+    return strncmp(address, name, len) == 0 && address[len] == '@';
+}
+
 static bool is_consistent(const struct pk_greeting *g)
 {
-    size_t name = strlen(g->from.name);
-    return pk_node_name_wrong(g->from.name) == NULL &&
-           g->from.id == pk_node_id(g->from.name) && g->from.incarnation != 0 &&
-           strncmp(g->address, g->from.name, name) == 0 && g->address[name] == '@';
+    return pk_node_name_wrong(g->from.name) == NULL && pk_node_id_is_valid(g->from.id) &&
+           is_address_of(g->address, g->from.name);
+}
+
+/* Valid, and not the same as one of the members before it. */
+static bool is_new_member(const struct pk_greeting *g, size_t nth)
+{
+    const struct pk_member *m = &g->members[nth];
+    char name[PK_NODE_NAME_MAX];
+    if (!pk_node_id_is_valid(m->id) || !pk_member_name(m, name, sizeof name) ||
+        pk_node_name_wrong(name) != NULL ||
+        pk_member_named(g->members, nth, name) != NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < nth; i++) {
+        if (g->members[i].id == m->id) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void read_members(struct pk_reader *r, struct pk_greeting *g)
+{
+    size_t n = (size_t)pk_read_ranged(r, 0, PK_MEMBERS_MAX);
+    for (; g->n_members < n && !r->bad; g->n_members++) {
+        struct pk_member *m = &g->members[g->n_members];
+        m->id = pk_read_uint(r);
+        read_text(r, m->address, sizeof m->address);
+        unsigned role = pk_read_byte(r);
+        m->role = (enum pk_member_role)role;
+        r->bad = r->bad || role > PK_MEMBER_SPARE || !is_new_member(g, g->n_members);
+    }
 }
 
 static bool read_body(struct pk_reader *r, struct pk_greeting *g)
@@ -85,14 +139,17 @@ static bool read_body(struct pk_reader *r, struct pk_greeting *g)
         return !r->bad && r->at == r->end;
     }
     g->cluster = pk_read_uint(r);
-    g->to = pk_read_uint(r);
     g->from.id = pk_read_uint(r);
-    g->from.incarnation = pk_read_uint(r);
-    g->run = pk_read_uint(r);
     read_text(r, g->from.name, sizeof g->from.name);
     read_text(r, g->address, sizeof g->address);
-    read_text(r, g->from.client, sizeof g->from.client);
-    read_text(r, g->from.http, sizeof g->from.http);
+    if (g->kind == PK_TELL) {
+        read_members(r, g);
+    } else if (g->kind != PK_ASK) {
+        g->to = pk_read_uint(r);
+        g->run = pk_read_uint(r);
+        read_text(r, g->from.client, sizeof g->from.client);
+        read_text(r, g->from.http, sizeof g->from.http);
+    }
     return !r->bad && r->at == r->end && is_consistent(g);
 }
 
@@ -108,7 +165,7 @@ enum pk_greeting_state pk_greeting_decode(const unsigned char *in, size_t len,
     }
     unsigned kind = in[AT_KIND];
     size_t body = in[AT_LENGTH] | (size_t)in[AT_LENGTH + 1] << 8;
-    if (kind < PK_HELLO || kind > PK_REFUSAL || body > BODY_MOST) {
+    if (kind < PK_HELLO || kind > PK_TELL || body > body_most(kind)) {
         return PK_GREETING_GARBAGE;
     }
     if (len < HEAD_BYTES + body) {

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What two nodes say to each other before consensus has its turn: the one that dials
- * says HELLO, the other answers WELCOME, or REFUSAL with a sentence for the operator.
+ * says HELLO, the other answers WELCOME, or REFUSAL with a sentence for the operator. A
+ * node that belongs to no cluster yet, or wants to know who does, says ASK instead; it is
+ * answered with TELL and the connection ends.
  *
  *     head    "PKHI"   version (1)   kind (1)   length of the body (2, little endian)
  *     body    as core/wire.h writes it
- *         HELLO, WELCOME: cluster, id of the one addressed, own id, own incarnation,
- *                         run, own name, own address, client address, HTTP address
+ *         HELLO, WELCOME: cluster, own id, own name, own address, id of the one
+ *                         addressed, run, client address, HTTP address
+ *         ASK:            cluster or 0, own id, own name, own address
+ *         TELL:           the same, number of members, and of each: id, address, role
  *         REFUSAL:        the sentence
  *
  * The head and the REFUSAL stay as they are in all versions, so that two that don't
@@ -19,14 +23,16 @@
 #include <stdint.h>
 
 #include "raft/identity.h"
+#include "raft/replica.h"
 
 enum {
-    PK_GREETING_VERSION = 1,
-    PK_GREETING_MAX = 1024, /* bytes of one, head included */
-    PK_REFUSAL_MAX = 512,   /* a sentence with its NUL; what is longer is cut */
+    PK_GREETING_VERSION = 2,
+    PK_GREETING_MAX = 4096,       /* bytes of one, head included */
+    PK_SMALL_GREETING_MAX = 1024, /* the same of any but TELL */
+    PK_REFUSAL_MAX = 512,         /* a sentence with its NUL; what is longer is cut */
 };
 
-enum pk_greeting_kind { PK_HELLO = 1, PK_WELCOME = 2, PK_REFUSAL = 3 };
+enum pk_greeting_kind { PK_HELLO = 1, PK_WELCOME, PK_REFUSAL, PK_ASK, PK_TELL };
 
 struct pk_greeting {
     enum pk_greeting_kind kind;
@@ -36,6 +42,8 @@ struct pk_greeting {
     struct pk_peer from;
     char address[PK_NODE_ADDRESS_MAX]; /* "name@host:port" of the one that speaks */
     char why[PK_REFUSAL_MAX];
+    struct pk_member members[PK_MEMBERS_MAX]; /* of TELL */
+    size_t n_members;
 };
 
 enum pk_greeting_state {
@@ -47,9 +55,9 @@ enum pk_greeting_state {
 
 /* Writes at most PK_GREETING_MAX bytes; returns how many. */
 size_t pk_greeting_encode(const struct pk_greeting *g, unsigned char *out);
-/* Total on any bytes. A greeting that is WHOLE has a valid name, the id that belongs to
- * the name and an address that begins with it. A byte behind its end is GARBAGE: nobody
- * speaks before it was answered. */
+/* Total on any bytes. A greeting that is WHOLE has a valid name and id, an address that
+ * begins with the name, and members for which the same is true, each once. A byte behind
+ * its end is GARBAGE: nobody speaks before it was answered. */
 enum pk_greeting_state pk_greeting_decode(const unsigned char *in, size_t len,
                                           struct pk_greeting *out);
 

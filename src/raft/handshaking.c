@@ -78,6 +78,7 @@ struct pk_handshake *pk_handshake_new(struct pk_transport *t,
     h->t = t;
     h->kind = kind;
     h->ctx = ctx;
+    h->why = "it can't be connected to";
     h->tcp = pk_door_resize(NULL, sizeof *h->tcp);
     PK_ASSERT(uv_tcp_init(t->o.loop, h->tcp) == 0);
     h->tcp->data = h;
@@ -111,12 +112,13 @@ static void on_closed(uv_handle_t *handle)
         dial_next(h);
         return;
     }
-    void (*failed)(void *ctx) = h->kind->failed;
+    void (*failed)(void *ctx, const char *why) = h->kind->failed;
     void *ctx = h->ctx;
+    const char *why = h->why;
     pk_door_resize(h->tcp, 0);
     free_handshake(h);
     if (failed != NULL) {
-        failed(ctx);
+        failed(ctx, why);
     }
     pk_transport_gone(t);
 }
@@ -144,6 +146,7 @@ void pk_handshakes_alarm(uv_timer_t *alarm)
 {
     struct pk_transport *t = alarm->data;
     while (t->handshakes != NULL && t->handshakes->deadline_ms <= uv_now(t->o.loop)) {
+        t->handshakes->why = "no answer came in time";
         pk_handshake_end(t->handshakes);
     }
 }
@@ -171,6 +174,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
     struct pk_handshake *h = s->data;
     struct pk_greeting g;
     if (n < 0) {
+        h->why = "the connection was closed";
         pk_handshake_end(h);
         return;
     }
@@ -257,6 +261,7 @@ void pk_handshake_dial(struct pk_handshake *h, const char *where)
                              .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct pk_endpoint at;
     if (!pk_endpoint_split(where, &at)) {
+        h->why = "it is not HOST:PORT";
         pk_handshake_end(h);
         return;
     }

@@ -22,12 +22,12 @@
 #include "host/fd.h"
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     MAGIC_BYTES = 4,
     DIGEST_BYTES = 8,
     VARINT_MOST = 10,
-    IDENTITY_MOST = MAGIC_BYTES + 5 * VARINT_MOST + PK_NODE_NAME_MAX + DIGEST_BYTES,
-    PEER_MOST = 5 * VARINT_MOST + PK_NODE_NAME_MAX + 2 * PK_HOST_MAX,
+    IDENTITY_MOST = MAGIC_BYTES + 4 * VARINT_MOST + PK_NODE_NAME_MAX + DIGEST_BYTES,
+    PEER_MOST = 4 * VARINT_MOST + PK_NODE_NAME_MAX + 2 * PK_HOST_MAX,
     PEERS_MOST = MAGIC_BYTES + 2 * VARINT_MOST + PK_PEERS_MAX * PEER_MOST + DIGEST_BYTES,
     SENTENCE_MAX = 5120, /* a path and some words */
 };
@@ -67,11 +67,18 @@ const char *pk_node_name_wrong(const char *name)
     return NULL;
 }
 
-uint64_t pk_node_id(const char *name)
+uint64_t pk_node_id_new(void)
 {
-    uint64_t hash = pk_digest(PK_DIGEST_START, name, strlen(name));
-    uint64_t id = (hash ^ (hash >> 63)) & (UINT64_MAX >> 1); /* positive everywhere */
-    return id == 0 ? 1 : id;
+    uint64_t id = 0;
+    while (!pk_node_id_is_valid(id)) {
+        id = pk_random() & (UINT64_MAX >> 1); /* positive everywhere */
+    }
+    return id;
+}
+
+bool pk_node_id_is_valid(uint64_t id)
+{
+    return id != 0 && id >> 63 == 0;
 }
 
 /* ---- files ---- */
@@ -237,10 +244,9 @@ static bool decode_identity(const unsigned char *in, size_t len, struct pk_ident
     struct pk_reader r = unseal(in, len, identity_magic);
     out->cluster = pk_read_uint(&r);
     out->id = pk_read_uint(&r);
-    out->incarnation = pk_read_uint(&r);
     read_text(&r, out->name, sizeof out->name);
     return !r.bad && r.at == r.end && pk_node_name_wrong(out->name) == NULL &&
-           out->id == pk_node_id(out->name);
+           pk_node_id_is_valid(out->id);
 }
 
 static const char *load_identity(const char *dir, struct pk_identity *out, bool *fresh)
@@ -285,12 +291,10 @@ int pk_identity_open(const char *dir, struct pk_identity *out, bool *fresh, char
 const char *pk_identity_create(const char *dir, struct pk_identity *id)
 {
     unsigned char bytes[IDENTITY_MOST];
-    PK_ASSERT(pk_node_name_wrong(id->name) == NULL && id->id == pk_node_id(id->name));
-    id->incarnation = pk_random();
+    PK_ASSERT(pk_node_name_wrong(id->name) == NULL && pk_node_id_is_valid(id->id));
     struct pk_writer w = begin(bytes, identity_magic);
     pk_write_uint(&w, id->cluster);
     pk_write_uint(&w, id->id);
-    pk_write_uint(&w, id->incarnation);
     pk_write_bytes(&w, pk_text(id->name));
     if (!replace_file(dir, "identity", bytes, seal(&w))) {
         return sentence("can't write %s/identity: %s", dir, strerror(errno));
@@ -307,7 +311,6 @@ static bool decode_peers(const unsigned char *in, size_t len, struct pk_peers *p
     for (size_t i = 0; i < p->count; i++) {
         struct pk_peer *peer = &p->list[i];
         peer->id = pk_read_uint(&r);
-        peer->incarnation = pk_read_uint(&r);
         read_text(&r, peer->name, sizeof peer->name);
         read_text(&r, peer->client, sizeof peer->client);
         read_text(&r, peer->http, sizeof peer->http);
@@ -327,9 +330,8 @@ const char *pk_peers_load(struct pk_peers *p, const char *dir)
     if (n < 0 && errno != ENOENT) {
         why = sentence("can't read %s/peers: %s", dir, strerror(errno));
     } else if (n >= 0 && !decode_peers(bytes, (size_t)n, p)) {
-        /* Unlike the identity it is only what we know of others, who will tell again. */
         p->count = 0;
-        why = sentence("%s/peers is damaged: delete it; peers will be met again", dir);
+        why = sentence("%s/peers is damaged and begins anew", dir);
     }
     pk_door_resize(bytes, 0);
     return why;
@@ -343,7 +345,6 @@ static bool store_peers(const struct pk_peers *p)
     for (size_t i = 0; i < p->count; i++) {
         const struct pk_peer *peer = &p->list[i];
         pk_write_uint(&w, peer->id);
-        pk_write_uint(&w, peer->incarnation);
         pk_write_bytes(&w, pk_text(peer->name));
         pk_write_bytes(&w, pk_text(peer->client));
         pk_write_bytes(&w, pk_text(peer->http));
@@ -353,44 +354,51 @@ static bool store_peers(const struct pk_peers *p)
     return stored;
 }
 
-/* It may have moved; what it was told for good, its incarnation, is the same. */
-static void meet_again(struct pk_peers *p, struct pk_peer *known,
-                       const struct pk_peer *who)
+static bool is_listed(uint64_t id, const uint64_t *ids, size_t n)
 {
-    if (strcmp(known->client, who->client) != 0 || strcmp(known->http, who->http) != 0) {
-        *known = *who;
-        /* On a full disk we know until the next start, and are told again then. */
-        bool stored = store_peers(p);
-        (void)stored;
+    size_t i = 0;
+    while (i < n && ids[i] != id) {
+        i++;
     }
+    return i < n;
 }
 
-const char *pk_peers_meet(struct pk_peers *p, const struct pk_peer *who)
+/* A place for one more: that of a node which is no member, or else the oldest. */
+static struct pk_peer *make_place(struct pk_peers *p, const uint64_t *members, size_t n)
+{
+    if (p->count < PK_PEERS_MAX) {
+        return &p->list[p->count++];
+    }
+    size_t i = 0;
+    while (i < p->count && is_listed(p->list[i].id, members, n)) {
+        i++;
+    }
+    i = i < p->count ? i : 0;
+    memmove(&p->list[i], &p->list[i + 1], (p->count - i - 1) * sizeof p->list[0]);
+    return &p->list[p->count - 1];
+}
+
+static bool is_same(const struct pk_peer *a, const struct pk_peer *b)
+{
+    return strcmp(a->name, b->name) == 0 && strcmp(a->client, b->client) == 0 &&
+           strcmp(a->http, b->http) == 0;
+}
+
+void pk_peers_meet(struct pk_peers *p, const struct pk_peer *who, const uint64_t *members,
+                   size_t n)
 {
     struct pk_peer *known = NULL;
     for (size_t i = 0; i < p->count; i++) {
         known = p->list[i].id == who->id ? &p->list[i] : known;
     }
-    if (known != NULL && known->incarnation != who->incarnation) {
-        return sentence("node %s has lost its data and with it the votes it gave; remove "
-                        "it from the cluster and let it come back under a new name",
-                        who->name);
+    if (known != NULL && is_same(known, who)) {
+        return;
     }
-    if (known != NULL) {
-        meet_again(p, known, who);
-        return NULL;
-    }
-    if (p->count == PK_PEERS_MAX) {
-        return sentence("%d other nodes have been met, and there is no room for %s; stop "
-                        "this node, delete %s/peers and start it again",
-                        PK_PEERS_MAX, who->name, p->dir);
-    }
-    p->list[p->count++] = *who;
-    if (!store_peers(p)) {
-        p->count--; /* without a memory of it we could not tell that it was wiped */
-        return sentence("can't write %s/peers: %s", p->dir, strerror(errno));
-    }
-    return NULL;
+    known = known != NULL ? known : make_place(p, members, n);
+    *known = *who;
+    /* On a full disk we know until the next start, and are told again then. */
+    bool stored = store_peers(p);
+    (void)stored;
 }
 
 const struct pk_peer *pk_peers_find(const struct pk_peers *p, uint64_t id)

@@ -128,7 +128,7 @@ static void take_in(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
     }
 }
 
-void pk_link_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greeting *from)
+void pk_links_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greeting *from)
 {
     struct pk_link *older = pk_links_find(t, from->from.id);
     if (older != NULL) {

@@ -52,6 +52,33 @@ size_t pk_replica_members(struct pk_replica *r, struct pk_member *out, uint64_t 
     return n;
 }
 
+bool pk_member_name(const struct pk_member *m, char *out, size_t size)
+{
+    const char *sign = strchr(m->address, '@');
+    size_t len = sign == NULL ? 0 : (size_t)(sign - m->address);
+    bool fits = sign != NULL && len < size;
+    (void)snprintf(out, size, "%.*s", fits ? (int)len : 0, m->address);
+    return fits;
+}
+
+const char *pk_member_host(const struct pk_member *m)
+{
+    const char *sign = strchr(m->address, '@');
+    return sign == NULL ? "" : sign + 1;
+}
+
+const struct pk_member *pk_member_named(const struct pk_member *members, size_t n,
+                                        const char *name)
+{
+    char its[PK_ADDRESS_MAX];
+    for (size_t i = 0; i < n; i++) {
+        if (pk_member_name(&members[i], its, sizeof its) && strcmp(its, name) == 0) {
+            return &members[i];
+        }
+    }
+    return NULL;
+}
+
 /* ---- beginning ---- */
 
 static const char *add_wrong(const struct raft_configuration *c, uint64_t id,

@@ -43,6 +43,15 @@ struct pk_member {
     enum pk_member_role role;
 };
 
+/* The name in the member's "name@host:port", into `out`; false: there is none that fits,
+ * and `out` is "". */
+bool pk_member_name(const struct pk_member *m, char *out, size_t size);
+/* The "host:port" in it; "": there is none. */
+const char *pk_member_host(const struct pk_member *m);
+/* The member of that name; NULL: there is none. */
+const struct pk_member *pk_member_named(const struct pk_member *members, size_t n,
+                                        const char *name);
+
 struct pk_replica_options {
     uint64_t id;
     const char *address;

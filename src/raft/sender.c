@@ -209,8 +209,9 @@ void pk_sender_connected(struct pk_sender *s, uv_tcp_t *tcp)
     }
 }
 
-void pk_sender_failed(void *sender)
+void pk_sender_failed(void *sender, const char *why)
 {
+    (void)why;
     struct pk_sender *s = sender;
     PK_ASSERT(s->state == DIALLING);
     s->state = PAUSED;
@@ -226,9 +227,21 @@ static void dial(struct pk_sender *s)
 
 /* ---- which there are ---- */
 
+static bool is_member(const struct pk_sender *s)
+{
+    struct pk_member members[PK_MEMBERS_MAX];
+    size_t n = pk_transport_members(s->t, members);
+    size_t i = 0;
+    while (i < n && members[i].id != s->id) {
+        i++;
+    }
+    return i < n;
+}
+
 static bool is_wanted(const struct pk_sender *s)
 {
-    return s->waiting != NULL || uv_now(s->t->o.loop) - s->sent_ms < WANTED_MS;
+    bool recent = uv_now(s->t->o.loop) - s->sent_ms < WANTED_MS;
+    return s->waiting != NULL || recent || is_member(s);
 }
 
 static void remove_sender(struct pk_sender *s)
@@ -325,7 +338,8 @@ static struct pk_outgoing *new_outgoing(struct raft_io_send *req,
 }
 
 int pk_transport_send(struct pk_transport *t, struct raft_io_send *req,
-                      const struct raft_message *m, raft_io_send_cb cb)
+                      const struct raft_message *m,
+                      void (*cb)(struct raft_io_send *req, int status))
 {
     if (t->closing) {
         return RAFT_CANCELED;

@@ -67,8 +67,7 @@ static bool is_dialled(const struct pk_handshake *h)
     return h->kind->greet != NULL;
 }
 
-/* Once connected. */
-static void tune(const struct pk_transport *t, uv_tcp_t *tcp)
+void pk_transport_tune(const struct pk_transport *t, uv_tcp_t *tcp)
 {
     uint32_t silence = pk_transport_election_ms(t) * SILENT_ELECTIONS;
     unsigned ms = silence > PK_PEER_SILENCE_MS ? silence : PK_PEER_SILENCE_MS;
@@ -80,20 +79,32 @@ static void tune(const struct pk_transport *t, uv_tcp_t *tcp)
     }
 }
 
+size_t pk_transport_members(const struct pk_transport *t, struct pk_member *out)
+{
+    return t->o.members == NULL ? 0 : t->o.members(t->o.ctx, out);
+}
+
+struct pk_greeting pk_transport_greeting(const struct pk_transport *t,
+                                         enum pk_greeting_kind kind)
+{
+    const struct pk_identity *self = t->o.self;
+    struct pk_greeting g = {.kind = kind, .cluster = self->cluster};
+    g.from.id = self->id;
+    (void)snprintf(g.from.name, sizeof g.from.name, "%s", self->name);
+    (void)snprintf(g.address, sizeof g.address, "%s", t->address);
+    return g;
+}
+
 static bool send_own(struct pk_handshake *h, enum pk_greeting_kind kind, uint64_t to)
 {
     const struct pk_transport *t = h->t;
-    const struct pk_identity *self = t->o.self;
-    struct pk_greeting g = {.kind = kind, .cluster = self->cluster, .to = to};
+    struct pk_greeting g = pk_transport_greeting(t, kind);
     const char *client = t->o.client == NULL ? "" : t->o.client;
     const char *http = t->o.http == NULL ? "" : t->o.http;
+    g.to = to;
     g.run = t->run;
-    g.from.id = self->id;
-    g.from.incarnation = self->incarnation;
-    (void)snprintf(g.from.name, sizeof g.from.name, "%s", self->name);
     (void)snprintf(g.from.client, sizeof g.from.client, "%s", client);
     (void)snprintf(g.from.http, sizeof g.from.http, "%s", http);
-    (void)snprintf(g.address, sizeof g.address, "%s", t->address);
     return pk_handshake_say(h, &g);
 }
 
@@ -106,7 +117,19 @@ void pk_transport_refuse(struct pk_handshake *h, const char *why)
         (void)snprintf(g.why, sizeof g.why, "%s", why);
         (void)pk_handshake_say(h, &g);
     }
+    h->why = "it was refused; the log says why";
     pk_handshake_end(h);
+}
+
+/* Another node was dialled than the one that is there or here. */
+static const char *wrong_id(struct pk_transport *t, const char *where,
+                            const struct pk_peer *who)
+{
+    (void)snprintf(t->why, sizeof t->why,
+                   "node %s %s has id %016llx, and another was dialled; it was replaced "
+                   "or wiped",
+                   who->name, where, (unsigned long long)who->id);
+    return t->why;
 }
 
 /* NULL, or why we don't talk to it, in words that both sides understand. `wanted` is
@@ -115,23 +138,27 @@ static const char *judge(struct pk_transport *t, const struct pk_greeting *g,
                          uint64_t wanted)
 {
     const struct pk_identity *self = t->o.self;
+    if (self->cluster == 0 || g->cluster == 0) {
+        (void)snprintf(t->why, sizeof t->why, "node %s belongs to no cluster yet",
+                       self->cluster == 0 ? self->name : g->from.name);
+        return t->why;
+    }
     if (g->cluster != self->cluster) {
         return "the clusters differ";
     }
-    if (wanted != 0 && g->from.id != wanted) {
-        (void)snprintf(t->why, sizeof t->why, "node %s is there", g->from.name);
-        return t->why;
-    }
-    if (g->to != self->id) {
-        (void)snprintf(t->why, sizeof t->why, "node %s is here, and another was dialled",
-                       self->name);
-        return t->why;
-    }
-    if (g->from.id == self->id) {
+    if (g->from.id == self->id || strcmp(g->from.name, self->name) == 0) {
         (void)snprintf(t->why, sizeof t->why, "both nodes are called %s", self->name);
         return t->why;
     }
-    return pk_peers_meet(t->o.peers, &g->from);
+    if (wanted != 0 && g->from.id != wanted) {
+        return wrong_id(t, "there", &g->from);
+    }
+    if (g->to != self->id) {
+        struct pk_peer us = {.id = self->id};
+        (void)snprintf(us.name, sizeof us.name, "%s", self->name);
+        return wrong_id(t, "here", &us);
+    }
+    return NULL;
 }
 
 /* A node that came back has lost its old link; one whose link is alive is there twice. */
@@ -151,9 +178,16 @@ static const char *judge_run(struct pk_transport *t, const struct pk_greeting *g
     return t->why;
 }
 
-/* The handshake ended well. */
-static uv_tcp_t *take(struct pk_handshake *h)
+/* The handshake with that peer ended well. */
+static uv_tcp_t *take(struct pk_handshake *h, const struct pk_peer *who)
 {
+    struct pk_member members[PK_MEMBERS_MAX];
+    uint64_t ids[PK_MEMBERS_MAX];
+    size_t n = pk_transport_members(h->t, members);
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = members[i].id;
+    }
+    pk_peers_meet(h->t->o.peers, who, ids, n);
     h->t->counts.handshakes++;
     untell(h->t, h->peer);
     return pk_handshake_take(h);
@@ -162,7 +196,11 @@ static uv_tcp_t *take(struct pk_handshake *h)
 static void answer(struct pk_handshake *h, const struct pk_greeting *g)
 {
     struct pk_transport *t = h->t;
-    if (!t->started) {
+    if (g->kind == PK_ASK) {
+        pk_asking_answer(h, g);
+        return;
+    }
+    if (!t->started && t->o.self->cluster != 0) {
         pk_handshake_end(h);
         return;
     }
@@ -181,15 +219,15 @@ static void answer(struct pk_handshake *h, const struct pk_greeting *g)
         pk_handshake_end(h);
         return;
     }
-    uv_tcp_t *tcp = take(h);
-    pk_link_begin(t, tcp, g);
+    uv_tcp_t *tcp = take(h, &g->from);
+    pk_links_begin(t, tcp, g);
 }
 
 static const struct pk_handshake_kind answering = {.hear = answer};
 
 static bool say_hello(struct pk_handshake *h)
 {
-    tune(h->t, h->tcp);
+    pk_transport_tune(h->t, h->tcp);
     return send_own(h, PK_HELLO, h->wanted);
 }
 
@@ -208,7 +246,7 @@ static void hear_answer(struct pk_handshake *h, const struct pk_greeting *g)
         return;
     }
     struct pk_sender *sender = h->ctx;
-    uv_tcp_t *tcp = take(h);
+    uv_tcp_t *tcp = take(h, &g->from);
     pk_sender_connected(sender, tcp);
 }
 
@@ -259,7 +297,7 @@ static void on_connection(uv_stream_t *listener, int status)
         pk_handshake_end(h);
         return;
     }
-    tune(t, h->tcp);
+    pk_transport_tune(t, h->tcp);
     name_stranger(h);
 }
 

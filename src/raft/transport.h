@@ -4,7 +4,7 @@
  *
  * The dialler says who it is and whom it wants (handshake.h); the other side answers
  * with its own identity or with a refusal in words. Strangers, other clusters, wrong
- * nodes, wiped nodes and other versions are refused before a message of theirs is read.
+ * nodes, replaced nodes and other versions are refused before a message is read.
  * Connects are bounded in time, dead connections are noticed within a second or two
  * (TCP_USER_TIMEOUT), small messages go out at once (TCP_NODELAY).
  *
@@ -12,16 +12,20 @@
  * that it answered (link.c), at most one of each per node. Messages (message.h) are
  * bounded before memory is taken for them, and must be of the node that said hello.
  *
+ * Nodes that belong to no cluster yet ask who is there and are told (asking.c); they are
+ * remembered for the operator who may admit them.
+ *
  * The address of a node, in libraft's configuration too, is "name@host:port"; the host
  * is a name, an IPv4 address, or an IPv6 address in brackets.
  */
 #ifndef PICKET_RAFT_TRANSPORT_H
 #define PICKET_RAFT_TRANSPORT_H
 
-#include <raft.h>
-
+#include "raft/replica.h"
 #include "raft/uvio.h"
 
+struct raft_io_send;
+struct raft_message;
 struct pk_transport;
 
 enum {
@@ -30,6 +34,7 @@ enum {
     PK_STRANGERS_MAX = 64,     /* connections that have not said who they are yet */
     PK_LINKS_MAX = 64,         /* nodes that are connected to us, or that we send to */
     PK_WAITING_MAX = 3,        /* messages that wait for a connection to one node */
+    PK_WAITING_NODES_MAX = 16, /* nodes without membership that are remembered */
     PK_UNSENT_MAX = 1024,      /* messages to one node that are not written yet */
     PK_UNSENT_BYTES_MAX = 64 * 1024 * 1024, /* entries to one node, likewise */
 };
@@ -55,11 +60,44 @@ void pk_transport_start(struct pk_transport *t, pk_transport_receive_cb receive,
  * is no connection or too much waits already, RAFT_CANCELED when the transport closed.
  * Returns 0; only after pk_transport_close RAFT_CANCELED, and then does not call back. */
 int pk_transport_send(struct pk_transport *t, struct raft_io_send *req,
-                      const struct raft_message *m, raft_io_send_cb cb);
+                      const struct raft_message *m,
+                      void (*cb)(struct raft_io_send *req, int status));
 /* Sends at most PK_NOTE_MAX bytes of our own to a node; silently dropped when there is
  * no connection to it. */
 void pk_transport_note(struct pk_transport *t, uint64_t peer, const void *bytes,
                        size_t len);
+
+/* What a node tells about itself. */
+struct pk_tell {
+    uint64_t cluster; /* 0: it belongs to none */
+    uint64_t id;
+    char name[PK_NODE_NAME_MAX];
+    struct pk_member members[PK_MEMBERS_MAX]; /* of the configuration in force there */
+    size_t n_members;
+};
+
+/* `tell` is NULL when there was no answer, and `why` says what happened. */
+typedef void (*pk_transport_tell_cb)(void *ctx, const struct pk_tell *tell,
+                                     const char *why);
+
+/* Asks whoever is at "host:port". Calls back once, from the loop, within
+ * PK_HANDSHAKE_MS or when the transport closes. The address must have been set; neither
+ * start nor a cluster is needed, to ask and to be asked. */
+void pk_transport_ask(struct pk_transport *t, const char *where, pk_transport_tell_cb cb,
+                      void *ctx);
+
+/* A node without membership that has asked here. */
+struct pk_waiting {
+    uint64_t id;
+    char name[PK_NODE_NAME_MAX];
+    char host[PK_HOST_MAX]; /* "host:port" where it listens for other nodes */
+    uint64_t silent_ms;     /* since it asked last */
+};
+
+/* At most `max` of them; returns how many. */
+size_t pk_transport_waiting(const struct pk_transport *t, struct pk_waiting *out,
+                            size_t max);
+
 struct pk_uvio_counts pk_transport_counts(const struct pk_transport *t);
 /* See pk_uvio_silence_ms. */
 uint64_t pk_transport_silence_ms(const struct pk_transport *t, uint64_t peer);

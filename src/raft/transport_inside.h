@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What transport.c, handshaking.c, link.c and sender.c share. */
+/* What transport.c, handshaking.c, asking.c, link.c and sender.c share. */
 #ifndef PICKET_RAFT_TRANSPORT_INSIDE_H
 #define PICKET_RAFT_TRANSPORT_INSIDE_H
 
@@ -22,7 +22,7 @@ struct pk_handshake_kind {
     /* The other side's word. Ends the handshake or takes its connection. */
     void (*hear)(struct pk_handshake *h, const struct pk_greeting *g);
     /* It came to nothing and is gone. May be NULL. */
-    void (*failed)(void *ctx);
+    void (*failed)(void *ctx, const char *why);
 };
 
 struct pk_lookup;
@@ -42,7 +42,8 @@ struct pk_handshake {
     struct pk_lookup *lookup;
     struct addrinfo *found, *try_next;
     uv_connect_t connect;
-    bool again; /* when closed, dial the next address */
+    bool again;      /* when closed, dial the next address */
+    const char *why; /* what is the matter, as far as known */
 };
 
 /* Begins one, within PK_HANDSHAKE_MS. Dialling: to a "host:port"; what can't be dialled
@@ -82,8 +83,9 @@ struct pk_link {
 
 /* NULL: that node has none. */
 struct pk_link *pk_links_find(const struct pk_transport *t, uint64_t peer);
-/* Begins to read from a connection, in place of the one that this node had. */
-void pk_link_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greeting *from);
+/* Begins to read from a connection, in place of the one that its node had. */
+void pk_links_begin(struct pk_transport *t, uv_tcp_t *tcp,
+                    const struct pk_greeting *from);
 void pk_links_close(struct pk_transport *t);
 
 /* ---- senders: connections that we dialled; we write ---- */
@@ -103,7 +105,17 @@ void pk_sender_connected(struct pk_sender *s, uv_tcp_t *tcp);
 /* Whom to dial is in the sender. */
 void pk_transport_dial(struct pk_transport *t, struct pk_sender *s, uint64_t id,
                        const char *address);
-void pk_sender_failed(void *sender);
+void pk_sender_failed(void *sender, const char *why);
+
+/* ---- asking ---- */
+
+struct pk_asker {
+    struct pk_waiting who;
+    uint64_t heard_ms; /* the loop's time; 0: nobody is here */
+};
+
+/* Answers ASK, and remembers who asked. */
+void pk_asking_answer(struct pk_handshake *h, const struct pk_greeting *g);
 
 /* ---- the whole ---- */
 
@@ -135,6 +147,7 @@ struct pk_transport {
     struct pk_sender *senders;
     size_t n_senders;
     struct pk_outgoing *failed, **last_failed;
+    struct pk_asker askers[PK_WAITING_NODES_MAX];
     struct pk_uvio_counts counts;
     struct pk_told told[PK_TOLD_MAX];
     size_t told_next;
@@ -148,6 +161,13 @@ void pk_transport_gone(struct pk_transport *t);
 void pk_transport_tell(struct pk_transport *t, const char *peer, const char *why);
 /* Refuses whoever answered or asked: tells our people, and the other side's. */
 void pk_transport_refuse(struct pk_handshake *h, const char *why);
+/* A greeting with what every node says of itself. */
+struct pk_greeting pk_transport_greeting(const struct pk_transport *t,
+                                         enum pk_greeting_kind kind);
+/* Once connected: small messages leave at once, a dead connection is noticed. */
+void pk_transport_tune(const struct pk_transport *t, uv_tcp_t *tcp);
+/* The members of the configuration in force; none when it is not known. */
+size_t pk_transport_members(const struct pk_transport *t, struct pk_member *out);
 uint32_t pk_transport_election_ms(const struct pk_transport *t);
 
 #endif

@@ -334,6 +334,11 @@ struct raft_io *pk_uvio_io(struct pk_uvio *u)
     return &u->io;
 }
 
+struct pk_transport *pk_uvio_transport(struct pk_uvio *u)
+{
+    return u->transport;
+}
+
 struct pk_log_use pk_uvio_use(void *uvio)
 {
     return pk_store_use(((struct pk_uvio *)uvio)->store);

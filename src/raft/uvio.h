@@ -14,20 +14,25 @@
 
 struct uv_loop_s;
 struct raft_io;
+struct pk_member;
+struct pk_transport;
 struct pk_uvio;
 
 /* What pointers point to must stay good until the end. */
 struct pk_uvio_options {
     struct uv_loop_s *loop;
-    const char *dir;    /* the node's data directory */
-    const char *listen; /* HOST:PORT for other nodes; port 0: any */
-    const struct pk_identity *self;
-    const char *client, *http; /* what others are told; "" or NULL: nothing */
+    const char *dir;                /* the node's data directory */
+    const char *listen;             /* HOST:PORT for other nodes; port 0: any */
+    const struct pk_identity *self; /* its cluster may become known later */
+    const char *client, *http;      /* what others are told; "" or NULL: nothing */
     struct pk_peers *peers;
     uint32_t election_ms; /* connect timeout and retries are derived from it */
     /* Told when a peer is refused or refuses us, once per reason and peer. May be NULL.
      */
     void (*refused)(void *ctx, const char *peer, const char *why);
+    /* The members of the configuration in force, at most PK_MEMBERS_MAX of them; returns
+     * how many. NULL: nobody is known to be one. */
+    size_t (*members)(void *ctx, struct pk_member *out);
     /* A write to the log took so long to be on disk. May be NULL. */
     void (*wrote)(void *ctx, uint64_t us);
     /* A write failed: the process must end at once. */
@@ -58,6 +63,7 @@ struct pk_log_use pk_uvio_use(void *uvio);
 uint16_t pk_uvio_reserve(const struct pk_uvio *u);
 /* Tells another node the digest of our state after an entry. */
 void pk_uvio_tell_mark(struct pk_uvio *u, uint64_t peer, uint64_t index, uint64_t digest);
+struct pk_transport *pk_uvio_transport(struct pk_uvio *u);
 /* The port it listens on. */
 uint16_t pk_uvio_port(const struct pk_uvio *u);
 struct pk_uvio_counts pk_uvio_counts(const struct pk_uvio *u);

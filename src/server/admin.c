@@ -18,10 +18,12 @@
  * All but STATUS are the leader's.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/door.h"
 #include "host/clock.h"
+#include "raft/transport.h"
 #include "server/address.h"
 #include "server/inside.h"
 #include "server/log.h"
@@ -30,21 +32,6 @@
 enum { FORM_ADMIN = 255 };
 
 /* ---- names and addresses ---- */
-
-void pk_admin_node_name(const char *address, char *out, size_t size)
-{
-    const char *at = strchr(address, '@');
-    size_t len = at == NULL ? 0 : (size_t)(at - address);
-    len = len < size - 1 ? len : size - 1;
-    memcpy(out, address, len);
-    out[len] = '\0';
-}
-
-static const char *host_of(const char *address)
-{
-    const char *at = strchr(address, '@');
-    return at == NULL ? address : at + 1;
-}
 
 const char *pk_admin_leader_address(struct pk_server *s)
 {
@@ -79,7 +66,7 @@ static void put_member(struct pk_server *s, struct pk_resp_out *o,
                        const struct pk_member *m, uint64_t match)
 {
     char name[PK_NODE_NAME_MAX];
-    pk_admin_node_name(m->address, name, sizeof name);
+    (void)pk_member_name(m, name, sizeof name);
     const struct pk_peer *p = pk_peers_find(&s->peers, m->id);
     bool self = m->id == s->self.id;
     pk_resp_map(o, 7);
@@ -87,7 +74,7 @@ static void put_member(struct pk_server *s, struct pk_resp_out *o,
     put_text(o, "role", role_name(m->role));
     pk_resp_text(o, "leader");
     pk_resp_int(o, m->id == s->leader_id);
-    put_text(o, "raft", host_of(m->address));
+    put_text(o, "raft", pk_member_host(m));
     put_text(o, "client", self ? s->client_address : p == NULL ? "" : p->client);
     put_text(o, "http", self ? s->http_address : p == NULL ? "" : p->http);
     put_number(o, "match", match);
@@ -99,7 +86,7 @@ static void leader_name(struct pk_server *s, const struct pk_member *members, si
     out[0] = '\0';
     for (size_t i = 0; i < n; i++) {
         if (members[i].id == s->leader_id) {
-            pk_admin_node_name(members[i].address, out, size);
+            (void)pk_member_name(&members[i], out, size);
         }
     }
 }
@@ -166,17 +153,6 @@ void pk_admin_info(struct pk_conn *c)
 
 /* ---- membership ---- */
 
-static const struct pk_member *find_member(const struct pk_member *members, size_t n,
-                                           uint64_t id)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (members[i].id == id) {
-            return &members[i];
-        }
-    }
-    return NULL;
-}
-
 static void finish(struct pk_server *s, const char *wrong)
 {
     struct pk_conn *c = pk_conn_at(s, s->admin_who);
@@ -218,16 +194,17 @@ void pk_admin_turn(struct pk_server *s)
     if (s->admin_next != 0) {
         enum pk_change next = (enum pk_change)s->admin_next;
         s->admin_next = 0;
-        const char *wrong = pk_replica_change(s->replica, next, pk_node_id(s->admin_name),
-                                              NULL, changed, s);
+        const char *wrong =
+            pk_replica_change(s->replica, next, s->admin_id, NULL, changed, s);
         if (wrong != NULL) {
             finish(s, wrong);
         }
     }
 }
 
-static void begin_change(struct pk_conn *c, enum pk_change what, const char *name,
-                         const char *address)
+/* `m` is what the node is or, for ADD, will be. */
+static void begin_change(struct pk_conn *c, enum pk_change what,
+                         const struct pk_member *m)
 {
     struct pk_server *s = c->server;
     if (s->admin_who != 0) {
@@ -235,9 +212,10 @@ static void begin_change(struct pk_conn *c, enum pk_change what, const char *nam
         return;
     }
     s->admin_who = pk_conn_who(c);
-    (void)snprintf(s->admin_name, sizeof s->admin_name, "%s", name);
+    s->admin_id = m->id;
+    (void)pk_member_name(m, s->admin_name, sizeof s->admin_name);
     pk_conn_stall(c, PK_STALL_WAIT);
-    const char *wrong = pk_replica_change(s->replica, what, pk_node_id(name), address,
+    const char *wrong = pk_replica_change(s->replica, what, m->id, m->address,
                                           what == PK_CHANGE_ADD ? listed : changed, s);
     if (wrong != NULL) {
         finish(s, wrong);
@@ -254,36 +232,57 @@ static bool copy_word(struct pk_bytes word, char *out, size_t size)
     return true;
 }
 
+/* A new node's id is what it says with ADD, or what it said when it asked here. 0: it is
+ * not known. */
+static uint64_t id_of_new(struct pk_server *s, const char *name, struct pk_bytes said)
+{
+    struct pk_waiting waiting[PK_WAITING_NODES_MAX];
+    size_t n =
+        pk_transport_waiting(pk_uvio_transport(s->uvio), waiting, PK_WAITING_NODES_MAX);
+    char text[32], *end;
+    if (said.len > 0) {
+        uint64_t id = copy_word(said, text, sizeof text) ? strtoull(text, &end, 16) : 0;
+        return id != 0 && *end == '\0' && pk_node_id_is_valid(id) ? id : 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(waiting[i].name, name) == 0) {
+            return waiting[i].id;
+        }
+    }
+    return 0;
+}
+
+/* `m`: the member that has this name already, if there is one. */
 static void do_add(struct pk_conn *c, const struct pk_member *m, const char *name,
-                   struct pk_bytes where)
+                   struct pk_bytes where, struct pk_bytes id)
 {
     char host[PK_HOST_MAX], only_host[PK_HOST_MAX];
-    char address[PK_ADDRESS_MAX];
+    struct pk_member added = {.id = id_of_new(c->server, name, id)};
     uint16_t port;
     struct pk_resp_out *o = pk_conn_out(c);
     const char *wrong = !copy_word(where, host, sizeof host)
                             ? "the address is too long"
                             : pk_address_split(host, only_host, sizeof only_host, &port);
     if (wrong == NULL) {
-        wrong = pk_members_address(name, host, address);
+        wrong = pk_members_address(name, host, added.address);
     }
+    bool same = m != NULL && wrong == NULL && strcmp(m->address, added.address) == 0 &&
+                (added.id == 0 || added.id == m->id);
     if (wrong != NULL) {
         pk_resp_error(o, "ERR", wrong);
-    } else if (m != NULL && strcmp(m->address, address) == 0 &&
-               m->role != PK_MEMBER_SPARE) {
+    } else if (same && m->role != PK_MEMBER_SPARE) {
         pk_resp_simple(o, "OK");
-    } else if (m != NULL && strcmp(m->address, address) == 0) {
-        begin_change(c, PK_CHANGE_STANDBY, name, NULL);
+    } else if (same) {
+        begin_change(c, PK_CHANGE_STANDBY, m);
     } else if (m != NULL) {
         pk_resp_error(o, "ERR",
-                      "a node of that name is there at another address; remove it and "
-                      "choose a new name");
-    } else if (pk_peers_find(&c->server->peers, pk_node_id(name)) != NULL) {
+                      "a node of that name is a member already, with another address or "
+                      "id; remove it first");
+    } else if (added.id == 0) {
         pk_resp_error(o, "ERR",
-                      "a node of that name was here before; it can only come back under "
-                      "a new name");
+                      "no node of that name has asked to be admitted; start it first");
     } else {
-        begin_change(c, PK_CHANGE_ADD, name, address);
+        begin_change(c, PK_CHANGE_ADD, &added);
     }
 }
 
@@ -294,12 +293,11 @@ static void refuse_while_handing_over(struct pk_conn *c)
 }
 
 /* The leader can't remove itself without a pause: another one does it. */
-static void do_remove(struct pk_conn *c, const struct pk_member *m, const char *name,
-                      size_t n)
+static void do_remove(struct pk_conn *c, const struct pk_member *m, size_t n)
 {
     struct pk_server *s = c->server;
     if (m->id != s->self.id) {
-        begin_change(c, PK_CHANGE_REMOVE, name, NULL);
+        begin_change(c, PK_CHANGE_REMOVE, m);
     } else if (n == 1) {
         pk_resp_error(pk_conn_out(c), "ERR", "the last node can't be removed");
     } else {
@@ -340,8 +338,9 @@ static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
     }
     bool add = pk_resp_is(args[1], "ADD");
     char name[PK_NODE_NAME_MAX];
-    const char *wrong = n != (add ? 4 : 3) ? "the words are CLUSTER ADD name host:port, "
-                                             "PROMOTE name, REMOVE name, TRANSFER [name]"
+    bool right = n == (add ? 4 : 3) || (add && n == 5);
+    const char *wrong = !right ? "the words are CLUSTER ADD name host:port [id], "
+                                 "PROMOTE name, REMOVE name, TRANSFER [name]"
                         : !copy_word(args[2], name, sizeof name)
                             ? "the name is too long"
                             : pk_node_name_wrong(name);
@@ -349,19 +348,19 @@ static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
         pk_resp_error(o, "ERR", wrong);
         return;
     }
-    const struct pk_member *m = find_member(members, count, pk_node_id(name));
+    const struct pk_member *m = pk_member_named(members, count, name);
     if (add) {
-        do_add(c, m, name, args[3]);
+        do_add(c, m, name, args[3], n == 5 ? args[4] : pk_bytes(NULL, 0));
     } else if (m == NULL) {
         pk_resp_error(o, "NOTFOUND", "there is no node of that name; see CLUSTER STATUS");
     } else if (transfer) {
         do_transfer(c, m);
     } else if (pk_resp_is(args[1], "REMOVE")) {
-        do_remove(c, m, name, count);
+        do_remove(c, m, count);
     } else if (m->role == PK_MEMBER_VOTER) {
         pk_resp_simple(o, "OK");
     } else {
-        begin_change(c, PK_CHANGE_VOTER, name, NULL);
+        begin_change(c, PK_CHANGE_VOTER, m);
     }
 }
 

@@ -34,7 +34,7 @@ static bool settle_name(const struct pk_server_options *o, struct pk_birth *b, b
     if (fresh) {
         (void)snprintf(b->self.name, sizeof b->self.name, "%s",
                        o->name != NULL ? o->name : "n1");
-        b->self.id = pk_node_id(b->self.name);
+        b->self.id = pk_node_id_new();
     } else if (o->name != NULL && strcmp(o->name, b->self.name) != 0) {
         (void)snprintf(why, sizeof why, "it belongs to node %s, not %s", b->self.name,
                        o->name);
@@ -50,17 +50,16 @@ static bool find_place(const struct pk_server_options *o, struct pk_birth *b)
     if (wrong != NULL) {
         return fail("--cluster", wrong);
     }
-    size_t i = 0;
-    while (i < b->n_members && b->members[i].id != b->self.id) {
-        i++;
-    }
-    if (i == b->n_members) {
+    const struct pk_member *found =
+        pk_member_named(b->members, b->n_members, b->self.name);
+    if (found == NULL) {
         char why[256];
         (void)snprintf(why, sizeof why, "there is no node %s in it; see --name",
                        b->self.name);
         return fail("--cluster", why);
     }
-    const char *address = strchr(b->members[i].address, '@') + 1;
+    b->members[found - b->members].id = b->self.id;
+    const char *address = pk_member_host(found);
     (void)snprintf(b->address, sizeof b->address, "%s", address);
     (void)snprintf(b->listen, sizeof b->listen, "%s",
                    o->raft != NULL ? o->raft : address);
@@ -114,7 +113,9 @@ static bool ask_to_join(const struct pk_server_options *o, struct pk_birth *b, b
     struct pk_bytes answer;
     bool sent;
     const char *const status[] = {"CLUSTER", "STATUS"};
-    const char *const add[] = {"CLUSTER", "ADD", b->self.name, b->address};
+    char id[20];
+    (void)snprintf(id, sizeof id, "%016llx", (unsigned long long)b->self.id);
+    const char *const add[] = {"CLUSTER", "ADD", b->self.name, b->address, id};
     bool asked = pk_ask_open(&a, o->join, JOIN_MS) &&
                  pk_ask_words(&a, status, 2, JOIN_MS, &answer, &sent);
     uint64_t cluster = asked ? cluster_of(answer) : 0;
@@ -122,7 +123,7 @@ static bool ask_to_join(const struct pk_server_options *o, struct pk_birth *b, b
         b->self.cluster = cluster;
     }
     bool stranger = asked && cluster != b->self.cluster;
-    asked = asked && !stranger && pk_ask_words(&a, add, 4, JOIN_MS, &answer, &sent);
+    asked = asked && !stranger && pk_ask_words(&a, add, 5, JOIN_MS, &answer, &sent);
     bool joined = asked && cluster != 0 && answer.data[0] == '+';
     if (stranger) {
         /* It would list a node that can never connect to it. */

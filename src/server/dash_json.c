@@ -72,7 +72,7 @@ static void put_member(struct writing *w, const struct pk_member *m,
     const struct pk_peer *p = pk_peers_find(&s->peers, m->id);
     bool self = m->id == s->self.id;
     char name[PK_NODE_NAME_MAX];
-    pk_admin_node_name(m->address, name, sizeof name);
+    (void)pk_member_name(m, name, sizeof name);
     pk_jout_begin(&w->j, '{');
     pk_jout_put_text(&w->j, "name", pk_text(name), SHOWN_BYTES);
     pk_jout_put_text(&w->j, "role", pk_text(roles[m->role]), SHOWN_BYTES);

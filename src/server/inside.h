@@ -79,6 +79,7 @@ struct pk_server {
     uint64_t admin_who; /* the connection that waits for a membership change; 0: none */
     int admin_next;     /* the change to begin after this turn; 0: none */
     char admin_name[PK_NODE_NAME_MAX];
+    uint64_t admin_id;
 };
 
 /* ---- dispatch.c ---- */
@@ -103,7 +104,6 @@ const char *pk_admin_leader_address(struct pk_server *s);
 /* Begins the second half of a change, if one is due. */
 void pk_admin_turn(struct pk_server *s);
 /* The part of a raft address before '@', and after it. */
-void pk_admin_node_name(const char *address, char *out, size_t size);
 
 /* ---- relay.c ---- */
 

@@ -39,7 +39,7 @@ static const char *read_one(const char *text, size_t len, struct pk_member *m)
     if (wrong != NULL) {
         return wrong;
     }
-    m->id = pk_node_id(one);
+    m->id = 0; /* known when the nodes have met */
     m->role = PK_MEMBER_VOTER;
     return pk_members_address(one, equals + 1, m->address);
 }
@@ -62,10 +62,10 @@ const char *pk_members_read(const char *text, struct pk_member *out, size_t *n)
         if (wrong != NULL) {
             return wrong;
         }
-        for (size_t i = 0; i < *n; i++) {
-            if (out[i].id == out[*n].id) {
-                return "two nodes of --cluster have the same name";
-            }
+        char name[PK_ADDRESS_MAX];
+        (void)pk_member_name(&out[*n], name, sizeof name);
+        if (pk_member_named(out, *n, name) != NULL) {
+            return "two nodes of --cluster have the same name";
         }
         ++*n;
         text += len + (text[len] == ',');

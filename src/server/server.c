@@ -448,6 +448,13 @@ static const char *start_handles(struct pk_server *s)
     return NULL;
 }
 
+/* Before the replica is made nobody is known to be a member. */
+static size_t list_members(void *ctx, struct pk_member *out)
+{
+    struct pk_server *s = ctx;
+    return s->replica == NULL ? 0 : pk_replica_members(s->replica, out, NULL);
+}
+
 static int start_replica(struct pk_server *s)
 {
     const struct pk_server_options *o = &s->options;
@@ -467,6 +474,7 @@ static int start_replica(struct pk_server *s)
                                  .peers = &s->peers,
                                  .election_ms = o->election_ms,
                                  .refused = on_refused,
+                                 .members = list_members,
                                  .wrote = on_wrote,
                                  .failed = on_disk_failed,
                                  .marked = on_peer_marked,
@@ -502,9 +510,7 @@ static int start_replica(struct pk_server *s)
         return fail(o->data, why);
     }
     pk_turn_attach(s->turn, s->replica);
-    if (s->birth.n_members > 0 && s->peers.count == 0) {
-        /* Once others have met us we are no beginner: if our log is gone, so are votes
-         * that they count on, and beginning anew would be a lie. */
+    if (s->birth.n_members > 0) {
         wrong = pk_replica_bootstrap(s->replica, s->birth.members, s->birth.n_members);
     }
     wrong = wrong == NULL ? start_handles(s) : wrong;
@@ -535,7 +541,10 @@ static int start(struct pk_server *s)
         }
     }
     const char *wrong = pk_peers_load(&s->peers, s->options.data);
-    int code = wrong == NULL ? open_doors(s) : fail(s->options.data, wrong);
+    if (wrong != NULL) {
+        pk_log(PK_LOG_WARN, "peers-forgotten", "node", s->self.name, "why", wrong, NULL);
+    }
+    int code = open_doors(s);
     if (code == 0) {
         code = start_replica(s);
     }

@@ -124,6 +124,12 @@ static inline void on_refused(void *ctx, const char *peer, const char *why)
     (void)snprintf(n->why, sizeof n->why, "%s", why);
 }
 
+static inline size_t on_members(void *ctx, struct pk_member *out)
+{
+    struct node *n = ctx;
+    return n->replica == NULL ? 0 : pk_replica_members(n->replica, out, NULL);
+}
+
 /* Fresh loop, fresh directory, no nodes. */
 static inline void nodes_fresh(void)
 {
@@ -136,11 +142,11 @@ static inline void nodes_fresh(void)
     (void)signal(SIGPIPE, SIG_IGN); /* as every user of libuv has to */
 }
 
-/* The identity that a node of that name has in tests without a directory. */
+/* The identity that a node of that name has in these tests. */
 static inline struct pk_identity identity_of(const char *name)
 {
-    struct pk_identity id = {.cluster = CLUSTER, .id = pk_node_id(name)};
-    id.incarnation = 5;
+    uint64_t digest = pk_digest(PK_DIGEST_START, name, strlen(name));
+    struct pk_identity id = {.cluster = CLUSTER, .id = (digest & INT64_MAX) | 1};
     (void)snprintf(id.name, sizeof id.name, "%s", name);
     return id;
 }
@@ -155,8 +161,7 @@ static inline bool node_opens(struct node *n, const char *name, const char *host
     n->lock = pk_identity_open(n->dir, &n->self, &fresh, n->why, sizeof n->why);
     CHECK(n->lock >= 0);
     if (fresh) {
-        n->self = (struct pk_identity){.cluster = CLUSTER, .id = pk_node_id(name)};
-        (void)snprintf(n->self.name, sizeof n->self.name, "%s", name);
+        n->self = identity_of(name);
         CHECK(pk_identity_create(n->dir, &n->self) == NULL);
     }
     CHECK(pk_peers_load(&n->peers, n->dir) == NULL);
@@ -171,6 +176,7 @@ static inline bool node_opens(struct node *n, const char *name, const char *host
                                 .election_ms = 150,
                                 .refused = on_refused,
                                 .failed = on_failed,
+                                .members = on_members,
                                 .ctx = n};
     n->uvio = pk_uvio_new(&o, n->why, sizeof n->why);
     if (n->uvio != NULL && !pk_uvio_open(n->uvio, fresh, n->why, sizeof n->why)) {
@@ -200,7 +206,7 @@ static inline struct pk_member member_of(const char *address)
     struct pk_member m = {.role = PK_MEMBER_VOTER};
     char name[PK_NODE_NAME_MAX];
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(address, "@"), address);
-    m.id = pk_node_id(name);
+    m.id = identity_of(name).id;
     (void)snprintf(m.address, sizeof m.address, "%s", address);
     return m;
 }
@@ -417,11 +423,17 @@ static inline bool is_answered(void *p)
 static inline struct pk_greeting hello_of(const char *name, const struct node *n)
 {
     struct pk_greeting g = {.kind = PK_HELLO, .cluster = CLUSTER, .to = n->self.id};
-    g.from.id = pk_node_id(name);
-    g.from.incarnation = 5;
+    g.from.id = identity_of(name).id;
     g.run = 1;
     (void)snprintf(g.from.name, sizeof g.from.name, "%s", name);
     (void)snprintf(g.address, sizeof g.address, "%s@127.0.0.1:1", name);
+    return g;
+}
+
+static inline struct pk_greeting welcome_of(const char *name, const struct node *n)
+{
+    struct pk_greeting g = hello_of(name, n);
+    g.kind = PK_WELCOME;
     return g;
 }
 
@@ -439,6 +451,46 @@ static inline struct pk_greeting ask(struct plug *p, const struct pk_greeting *g
     run_until(is_answered, p);
     CHECK(pk_greeting_decode(p->in, p->have, &answer) == PK_GREETING_WHOLE);
     return answer;
+}
+
+/* One node alone, which is its own leader and shall stay it. */
+static inline struct node *lone_node(void)
+{
+    nodes_fresh();
+    cluster_start(1);
+    commit(10);
+    return &nodes[0];
+}
+
+/* A listening socket of the test, for a node to dial. */
+struct door {
+    int fd;
+    uint16_t port;
+    struct plug caller; /* the last who came */
+};
+
+static inline struct door door_make(bool is_shut)
+{
+    struct door d = {.fd =
+                         socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(d.fd >= 0 && bind(d.fd, (struct sockaddr *)&at, sizeof at) == 0);
+    CHECK(is_shut || listen(d.fd, 8) == 0);
+    CHECK(getsockname(d.fd, (struct sockaddr *)&at, &size) == 0);
+    d.port = ntohs(at.sin_port);
+    return d;
+}
+
+static inline bool has_caller(void *ctx)
+{
+    struct door *d = ctx;
+    int fd = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0) {
+        d->caller = (struct plug){.fd = fd};
+    }
+    return fd >= 0;
 }
 
 #endif

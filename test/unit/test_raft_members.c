@@ -62,6 +62,27 @@ TEST(raft_members__are_those_of_the_first_configuration)
     node_free(n);
 }
 
+TEST(raft_members__have_their_names_in_their_addresses)
+{
+    static const struct pk_member list[] = {{.id = 1, .address = "n1@a:1"},
+                                            {.id = 2, .address = "n10@[::1]:2"},
+                                            {.id = 3, .address = "nameless"}};
+    char name[4];
+    CHECK(pk_member_name(&list[0], name, sizeof name));
+    CHECK_STR(name, "n1");
+    CHECK(pk_member_name(&list[1], name, sizeof name));
+    CHECK_STR(name, "n10");
+    CHECK(!pk_member_name(&list[1], name, 3)); /* it would be another's when cut */
+    CHECK_STR(name, "");
+    CHECK(!pk_member_name(&list[2], name, sizeof name));
+    CHECK_STR(pk_member_host(&list[1]), "[::1]:2");
+    CHECK_STR(pk_member_host(&list[2]), "");
+    CHECK(pk_member_named(list, 3, "n1") == &list[0]);
+    CHECK(pk_member_named(list, 3, "n10") == &list[1]);
+    CHECK(pk_member_named(list, 3, "n") == NULL);
+    CHECK(pk_member_named(list, 3, "") == NULL);
+}
+
 TEST(raft_members__come_and_go)
 {
     struct node *n = node_serving(node_new(1));

@@ -84,7 +84,7 @@ static void end_begin(struct end *e, const char *name, uint16_t port)
     (void)mkdir(path, 0700);
     memset(e, 0, sizeof *e);
     e->self = identity_of(name);
-    CHECK(pk_peers_load(&e->peers, path) == NULL);
+    CHECK_STR(pk_peers_load(&e->peers, path), NULL);
     (void)snprintf(e->listen, sizeof e->listen, "127.0.0.1:%u", (unsigned)port);
     struct pk_uvio_options o = {.loop = &loop,
                                 .listen = e->listen,
