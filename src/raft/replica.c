@@ -29,12 +29,12 @@ void pk_replica_break(struct pk_replica *r, const char *why)
     }
 }
 
-/* The library's words about what it has just refused. */
+/* Why something was just refused: in the words of our disk, or else in the library's. */
 static const char *refusal(struct pk_replica *r, const char *what, int rv)
 {
-    const char *said = raft_errmsg(&r->raft);
-    const char *below = r->io->errmsg;
-    said = said[0] != '\0' ? said : below[0] != '\0' ? below : raft_strerror(rv);
+    const char *said = r->io->errmsg;
+    said = said[0] != '\0' ? said : raft_errmsg(&r->raft);
+    said = said[0] != '\0' ? said : raft_strerror(rv);
     snprintf(r->why, sizeof r->why, "%s: %s", what, said);
     return r->why;
 }
