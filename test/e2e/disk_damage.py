@@ -15,71 +15,13 @@ import re
 import shutil
 
 from cluster import Cluster
+from disks import Past
 from tap import Failed, check, contains, equal, main, test, wait_until
 
 TIMES = int(os.environ.get("PICKET_DISK_DAMAGE", "2"))
 SEED = int(os.environ.get("PICKET_DISK_DAMAGE_SEED", "1"))
 BLOCK = 4096
-TTL_MS = 86400000  # outlives the test
-HOLDS = 12
-REGISTERS = 4
-VALUE = 60000      # bytes of a large value: a snapshot is due after 70 of them
-PERMITTED = ("--log-mb", "16")
-
-
-# ---- a node with a past ----
-
-class Past:
-    """What a node has acknowledged."""
-
-    def __init__(self):
-        self.lease = 0
-        self.tokens = {}
-        self.fences = {}
-        self.seen = []  # tokens of this trial
-
-    @property
-    def last_token(self):
-        return max(self.tokens.values(), default=0)
-
-    def hold(self, c, n):
-        for _ in range(n):
-            name = f"lock/{len(self.tokens)}"
-            self.tokens[name] = c.ask("LOCK", "ACQUIRE", self.lease, name)["token"]
-
-    def fence(self, c, times):
-        """Writes large values, many at a time, to the registers in turn."""
-        for i in range(times):
-            value = f"{i} {random.random()} " + "x" * VALUE
-            c.send("FENCE", "SET", f"register/{i % REGISTERS}", self.last_token, value)
-            self.fences[f"register/{i % REGISTERS}"] = value
-        for _ in range(times):
-            equal(c.reply()["status"], "OK")
-
-    def grow(self, node, times):
-        with node.connect() as c:
-            if self.lease == 0:
-                self.lease = c.ask("LEASE", "OPEN", TTL_MS)["lease"]
-            self.hold(c, HOLDS // 2)
-            self.fence(c, times)
-            self.hold(c, HOLDS // 2)
-
-    def verify(self, node):
-        """Everything is there, and the next token is greater than all before."""
-        with node.connect() as c:
-            for name, token in self.tokens.items():
-                rows = c.ask("LOCK", "SHOW", name).get("rows") or []
-                equal((name, [r["token"] for r in rows if r["kind"] == "hold"]),
-                      (name, [token]))
-            for name, value in self.fences.items():
-                check(c.ask("FENCE", "GET", name)["value"] == value,
-                      f"{name} has another value than the one that was acknowledged")
-            equal(c.ask("LEASE", "RENEW", self.lease)["status"], "OK")
-            name = f"new/{os.getpid()}/{len(self.seen)}"
-            new = c.ask("LOCK", "TRY", self.lease, name)["token"]
-            last = max([self.last_token, *self.seen])
-            check(new > last, f"token {new} after {last}")
-            self.seen.append(new)
+SMALL_LOG = ("--log-mb", "16")  # a snapshot is due after 70 large values
 
 
 # ---- files ----
@@ -169,7 +111,7 @@ class Victim:
     """A node, a copy of its directory, and what a start makes of it after damage."""
 
     def __init__(self, t):
-        self.cluster = Cluster(t.program, t.path("c"), 1, flags=PERMITTED)
+        self.cluster = Cluster(t.program, t.path("c"), 1, flags=SMALL_LOG)
         self.node = self.cluster.nodes[0]
         self.copy = t.path("copy")
         self.past = Past()
