@@ -12,7 +12,9 @@ Disks are loop devices, which only root may make.
 """
 import contextlib
 import http.client
+import itertools
 import os
+import random
 import re
 import shutil
 import threading
@@ -243,6 +245,120 @@ def health_or_none(node):
     with contextlib.suppress(OSError):
         return health(node, "/healthz")
     return None
+
+
+# ---- power cuts ----
+
+class Client(threading.Thread):
+    """Takes locks for ever, and notes those that it was told it has."""
+
+    def __init__(self, node, number):
+        super().__init__(daemon=True)
+        self.node, self.number = node, number
+        self.tokens = {}
+
+    def run(self):
+        with contextlib.suppress(*ENDED), Connection(self.node.port) as c:
+            lease = fields(c.ask("LEASE", "OPEN", 86400000))["lease"]
+            while True:
+                name = f"client/{self.number}/{len(self.tokens)}"
+                told = fields(c.ask("LOCK", "ACQUIRE", lease, name, "VALUE", "v" * 500))
+                self.tokens[name] = told["token"]
+
+
+def is_still(pid):
+    """All threads are stopped: no write is under way."""
+    with contextlib.suppress(FileNotFoundError):
+        return all(stat(f"{pid}/task/{task}")[0] in "Tt"
+                   for task in os.listdir(f"/proc/{pid}/task"))
+    return False
+
+
+def cut_power(disk, cluster, numbers, most):
+    """Runs a node under load and cuts its power; returns what was acknowledged."""
+    node = cluster.nodes[0]
+    clients = [Client(node, next(numbers)) for _ in range(4)]
+    for c in clients:
+        c.start()
+    wait_until(lambda: sum(len(c.tokens) for c in clients) > most, what="some load")
+    node.stop()
+    wait_until(lambda: is_still(node.pid), what="the end of what is under way")
+    disk.cut_power()
+    node.kill()
+    for c in clients:
+        c.join()
+    disk.unmount()
+    disk.mount()
+    return {name: token for c in clients for name, token in c.tokens.items()}
+
+
+def held(node):
+    """The token of each lock."""
+    out, rows = {}, [{"name": ""}]
+    with node.connect() as c:
+        while rows:
+            rows = c.ask("LOCK", "LIST", "COUNT", 1000, "AFTER",
+                         rows[-1]["name"]).get("rows") or []
+            out |= {row["name"]: row["token"] for row in rows}
+    return out
+
+
+@test(timeout=600 + 60 * CUTS)
+def power_cut__takes_nothing_that_was_acknowledged(t):
+    """Again and again, on one disk."""
+    disk = Disk(t.path("image"), t.path("disk"), 192)
+    rng, numbers, acknowledged = random.Random(CUTS), itertools.count(), {}
+    with disk:
+        cluster = Cluster(t.program, t.path("disk/c"), 1, flags=SMALL_LOG)
+        node = cluster.nodes[0]
+        node.log = t.path("n1.log")
+        try:
+            for _ in range(CUTS):
+                node.start()
+                cluster.leader()
+                acknowledged |= cut_power(disk, cluster, numbers, rng.randrange(20, 2000))
+                node.start()
+                cluster.leader()
+                found = held(node)
+                lost = [n for n, token in acknowledged.items() if found.get(n) != token]
+                equal(lost, [])
+                lease = node.ask("LEASE", "OPEN", 60000)["lease"]
+                token = node.ask("LOCK", "ACQUIRE", lease, "after")["token"]
+                check(token > max(acknowledged.values()), "a token came twice")
+                node.ask("LEASE", "CLOSE", lease)
+                node.kill()
+            print(f"# {CUTS} power cuts, {len(acknowledged)} grants, none lost")
+        finally:
+            cluster.close()
+
+
+@test
+def power_cut__without_syncs_does_take_something(t):
+    """The control: the cuts of the test above are real ones."""
+    disk = Disk(t.path("image"), t.path("disk"), 192)
+    unsynced = t.write("unsynced.sh", f"#!/bin/sh\nexport LD_PRELOAD={NOSYNC}\n"
+                       f"exec {t.program} \"$@\"\n", 0o755)
+    with disk:
+        cluster = Cluster(t.program, t.path("disk/c"), 1, flags=SMALL_LOG)
+        node = cluster.nodes[0]
+        node.log = t.path("n1.log")
+        try:
+            node.start()
+            cluster.leader()
+            equal(node.terminate(), 0)
+            cluster.program = unsynced
+            node.start()
+            cluster.leader()
+            acknowledged = cut_power(disk, cluster, itertools.count(), 1000)
+            cluster.program = t.program
+            node.start()
+            wait_until(lambda: not node.alive() or node.serves(), what="a start")
+            found = held(node) if node.alive() else {}
+            lost = [n for n, token in acknowledged.items() if found.get(n) != token]
+            print(f"# {len(lost)} of {len(acknowledged)} grants lost")
+            check(lost, "nothing is lost without syncs: these are no power cuts")
+        finally:
+            cluster.close()
 
 
 main(on_disk=True)
