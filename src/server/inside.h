@@ -59,6 +59,7 @@ struct pk_server {
     bool draining, closing, alone; /* alone: nobody to hand over to */
     bool full;                     /* the disk, as far as we know */
     uint64_t drain_since_ms;
+    uint32_t last_handles; /* still to be closed before the loop ends */
     char client_address[PK_HOST_MAX], http_address[PK_HOST_MAX]; /* as others see them */
     char http_host[PK_HOST_MAX], raft_host[PK_HOST_MAX];
     const char *http_hosts[4]; /* names under which the pages are asked for */
