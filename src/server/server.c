@@ -22,6 +22,7 @@
 #include "host/clock.h"
 #include "server/address.h"
 #include "server/birth.h"
+#include "server/health.h"
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/members.h"
@@ -123,6 +124,7 @@ static void on_sweep(uv_timer_t *timer)
 {
     struct pk_server *s = timer->data;
     pk_conns_sweep(s);
+    pk_health_sweep(s);
     pk_dash_sample(s->dash);
 }
 
@@ -206,7 +208,7 @@ static void on_broken(void *ctx, const char *why)
 
 static void on_refused(void *ctx, const char *peer, const char *why)
 {
-    (void)ctx;
+    pk_health_refused(ctx, peer, why);
     pk_log(PK_LOG_WARN, "peer-refused", "peer", peer, "why", why, NULL);
 }
 
