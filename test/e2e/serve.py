@@ -407,7 +407,7 @@ def readyz__says_no_without_a_leader(t):
             except OSError:
                 return None
         equal(wait_until(health), 200)
-        equal(get(n1, "/readyz")[0], 503)
+        equal(get(n1, "/readyz"), (503, "not ready: no leader\n"))
         for n in cluster.nodes[1:]:
             n.start()
         for n in cluster.nodes:
