@@ -11,7 +11,7 @@
 #include "core/limits.h"
 #include "host/clock.h"
 
-enum { HANDOVER_MS = 10000, PAIRS_MAX = 15 };
+enum { HANDOVER_MS = 10000, LEADER_MS = 10000, NOBODY_MS = 2000, PAIRS_MAX = 15 };
 
 struct settings {
     struct pk_common common;
@@ -127,7 +127,7 @@ static int await_leader(struct pk_cluster *c, const char *before, const char *to
     uint64_t began = pk_clock_ms();
     do {
         pk_cluster_pause();
-        pk_cluster_look(c, v);
+        (void)pk_cluster_find_leader(c, v);
     } while ((v->leader[0] == '\0' || strcmp(v->leader, before) == 0) &&
              pk_clock_ms() - began < HANDOVER_MS);
     const char *leader = v->leader[0] != '\0' ? v->leader : "nobody";
@@ -146,7 +146,11 @@ static int hand_over(struct pk_cluster *c, const char *to, struct pk_cluster_vie
 {
     struct pk_cluster_answer a;
     struct pk_resp_out request = {0};
-    pk_cluster_look(c, v);
+    uint64_t began = pk_clock_ms();
+    while (!pk_cluster_find_leader(c, v) &&
+           pk_clock_ms() - began < (v->answered ? LEADER_MS : NOBODY_MS)) {
+        pk_cluster_pause();
+    }
     if (v->leader[0] == '\0') {
         return pk_errors_fail("cluster: transfer: nobody leads %s at the moment%s%s",
                               c->url, v->answered ? "" : ": ", v->answered ? "" : v->why);
@@ -338,9 +342,9 @@ const struct pk_cli_verb pk_cli_cluster = {
              "limits [-o json]\n"
              "configure NAME=VALUE...",
     .about =
-        "  status     each node: its role, its state, and how many entries of the log it "
-        "is\n"
-        "             behind; nodes that don't answer are shown as unreachable\n"
+        "  status     each member: its role, its state, and how many entries of the log "
+        "it is\n"
+        "             behind; then how many more failures the cluster bears now\n"
         "  add        makes room for a node, which gets the log but has no vote; PORT is "
         "that\n"
         "             of its --raft. 'picket serve --join' does this by itself\n"
@@ -356,16 +360,25 @@ const struct pk_cli_verb pk_cli_cluster = {
         "  limits     what bounds the state, the same on every node\n"
         "  configure  changes limits\n"
         "\n"
-        "Any node of --on will do: it passes on what only the leader can do. While "
-        "nobody "
-        "leads,\n"
-        "it is tried again for ten seconds.",
+        "States: leader; follower (the leader hears it, and its log keeps up); lagging; "
+        "silent\n"
+        "(the leader does not hear it); refused (as silent, and the leader says why); "
+        "unreachable;\n"
+        "candidate; deposed. Leader and follower are healthy.\n"
+        "\n"
+        "All nodes of --on are asked at once, and the members that they know; a command "
+        "goes to\n"
+        "the one that leads. A node that hangs costs a second. While nobody leads, it is "
+        "tried\n"
+        "again for ten seconds.",
     .exits = "  0    done\n"
              "  1    status: nobody leads\n"
+             "  2    status: the cluster serves, but not all its members are healthy\n"
              "  125  our own error, not done or not known to be done: a wrong call, no "
              "node in\n"
              "       reach, a refusal",
     .examples = "  picket cluster status --on picket://10.0.0.1,10.0.0.2,10.0.0.3\n"
+                "  picket cluster status -o json | jq .failures_tolerated\n"
                 "  picket cluster backup locks-$(date +%F).backup\n"
                 "  picket cluster remove n2 && ssh n2 picket serve --name n4 --join "
                 "10.0.0.1:7420 "

@@ -25,6 +25,7 @@
 #include "host/clock.h"
 #include "raft/transport.h"
 #include "server/address.h"
+#include "server/health.h"
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/members.h"
@@ -69,7 +70,8 @@ static void put_member(struct pk_server *s, struct pk_resp_out *o,
     (void)pk_member_name(m, name, sizeof name);
     const struct pk_peer *p = pk_peers_find(&s->peers, m->id);
     bool self = m->id == s->self.id;
-    pk_resp_map(o, 7);
+    uint64_t heard_ms = pk_health_heard_ms(s, m->id);
+    pk_resp_map(o, 9);
     put_text(o, "name", name);
     put_text(o, "role", role_name(m->role));
     pk_resp_text(o, "leader");
@@ -78,6 +80,13 @@ static void put_member(struct pk_server *s, struct pk_resp_out *o,
     put_text(o, "client", self ? s->client_address : p == NULL ? "" : p->client);
     put_text(o, "http", self ? s->http_address : p == NULL ? "" : p->http);
     put_number(o, "match", match);
+    pk_resp_text(o, "heard_ms");
+    if (heard_ms == UINT64_MAX) {
+        pk_resp_null(o);
+    } else {
+        pk_resp_int(o, heard_ms);
+    }
+    put_text(o, "refused", pk_health_refusal(s, name));
 }
 
 static void leader_name(struct pk_server *s, const struct pk_member *members, size_t n,
@@ -104,7 +113,7 @@ static void do_status(struct pk_conn *c)
     leader_name(s, members, n, leader, sizeof leader);
     (void)snprintf(cluster, sizeof cluster, "%016llx",
                    (unsigned long long)s->self.cluster);
-    pk_resp_map(o, 12);
+    pk_resp_map(o, 13);
     put_text(o, "cluster", cluster);
     put_text(o, "node", s->self.name);
     put_text(o, "version", PICKET_VERSION);
@@ -120,6 +129,7 @@ static void do_status(struct pk_conn *c)
     put_number(o, "commit_index", st.commit_index);
     put_number(o, "applied_index", st.applied_index);
     put_number(o, "clock_ms", pk_machine_clock(pk_replica_machine(s->replica)));
+    put_number(o, "silent_after_ms", pk_health_silent_after_ms(s));
     pk_resp_text(o, "members");
     pk_resp_array(o, n);
     for (size_t i = 0; i < n; i++) {

@@ -2,7 +2,8 @@
 /*
  * The insides of a running server, shared by the files of this folder that serve
  * clients: conn.c (bytes), dispatch.c (what a request means), hub.c (who is told),
- * relay.c (to the leader), admin.c (CLUSTER and INFO), server.c (life and death).
+ * relay.c (to the leader), admin.c (CLUSTER and INFO), health.c (who takes part),
+ * server.c (life and death).
  */
 #ifndef PICKET_SERVER_INSIDE_H
 #define PICKET_SERVER_INSIDE_H
@@ -27,6 +28,12 @@ enum {
     PK_SERVER_SCRATCH = 64 * 1024,
     PK_LEADER_PATIENCE_MS = 3000, /* how long a request waits for a leader */
     PK_ENTRIES_TIMED = 64,        /* more than a turn lets be in flight */
+};
+
+/* A member that refused this node or was refused by it. */
+struct pk_refused {
+    char name[PK_NODE_NAME_MAX]; /* "": none */
+    char why[256];
 };
 
 struct pk_server {
@@ -59,6 +66,9 @@ struct pk_server {
     bool draining, closing, alone; /* alone: nobody to hand over to */
     bool full;                     /* the disk, as far as we know */
     uint64_t drain_since_ms;
+    struct pk_refused refused[PK_MEMBERS_MAX]; /* by name, see health.h */
+    uint32_t next_refused;
+    uint32_t last_handles; /* still to be closed before the loop ends */
     char client_address[PK_HOST_MAX], http_address[PK_HOST_MAX]; /* as others see them */
     char http_host[PK_HOST_MAX], raft_host[PK_HOST_MAX];
     const char *http_hosts[4]; /* names under which the pages are asked for */

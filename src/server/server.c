@@ -22,6 +22,7 @@
 #include "host/clock.h"
 #include "server/address.h"
 #include "server/birth.h"
+#include "server/health.h"
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/members.h"
@@ -32,6 +33,7 @@ enum {
     EXIT_ERROR = 125,
     SWEEP_MS = 200,
     DRAIN_MS = 5000,
+    LOOKUPS_MS = 1000, /* for lookups of names to end, before the process does */
     CONNECTIONS_DEFAULT = 10000,
     SPARE_DESCRIPTORS = 200, /* for files, other nodes and pages */
 };
@@ -123,6 +125,7 @@ static void on_sweep(uv_timer_t *timer)
 {
     struct pk_server *s = timer->data;
     pk_conns_sweep(s);
+    pk_health_sweep(s);
     pk_dash_sample(s->dash);
 }
 
@@ -232,7 +235,7 @@ static void on_peer_marked(void *ctx, uint64_t from, uint64_t index, uint64_t di
 
 static void on_refused(void *ctx, const char *peer, const char *why)
 {
-    (void)ctx;
+    pk_health_refused(ctx, peer, why);
     pk_log(PK_LOG_WARN, "peer-refused", "peer", peer, "why", why, NULL);
 }
 
@@ -249,6 +252,15 @@ static void on_handle_closed(uv_handle_t *handle)
     (void)handle;
 }
 
+/* Of the handles that close last. */
+static void on_last_handle_closed(uv_handle_t *handle)
+{
+    struct pk_server *s = handle->data;
+    if (--s->last_handles == 0) {
+        uv_stop(&s->loop);
+    }
+}
+
 static void on_replica_closed(void *ctx)
 {
     struct pk_server *s = ctx;
@@ -256,8 +268,9 @@ static void on_replica_closed(void *ctx)
         (uv_handle_t *)&s->prepare, (uv_handle_t *)&s->check, (uv_handle_t *)&s->deadline,
         (uv_handle_t *)&s->sweep,   (uv_handle_t *)&s->term,  (uv_handle_t *)&s->intr,
     };
+    s->last_handles = sizeof handles / sizeof handles[0];
     for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
-        uv_close(handles[i], on_handle_closed);
+        uv_close(handles[i], on_last_handle_closed);
     }
 }
 
@@ -570,6 +583,22 @@ static void free_server(struct pk_server *s)
     (void)close(s->birth.lock_fd);
 }
 
+/* Runs the loop until nothing is left on it, or nothing but lookups of names that the
+ * resolver does not answer: those can't be called off. False: there are such lookups. */
+static bool run_loop(uv_loop_t *loop)
+{
+    (void)uv_run(loop, UV_RUN_DEFAULT); /* until on_last_handle_closed */
+    uint64_t began = pk_clock_ms();
+    bool left = true;
+    while (left && pk_clock_ms() - began < LOOKUPS_MS) {
+        left = uv_run(loop, UV_RUN_NOWAIT) != 0;
+        if (left) {
+            uv_sleep(1);
+        }
+    }
+    return !left;
+}
+
 int pk_server_run(const struct pk_server_options *o)
 {
     static struct pk_server *s; /* static: what a failed start leaves is no leak */
@@ -586,9 +615,12 @@ int pk_server_run(const struct pk_server_options *o)
     if (code != 0) {
         return code; /* the process ends; so does all that it has open */
     }
-    (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    bool idle = run_loop(&s->loop);
     pk_log(PK_LOG_INFO, "stopped", "node", s->self.name, NULL);
     free_server(s);
+    if (!idle) {
+        _exit(0); /* exit would join libuv's threads, and so wait for the resolver */
+    }
     (void)uv_loop_close(&s->loop);
     pk_door_resize(s, 0);
     return 0;

@@ -3,11 +3,10 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
-import threading
 
-from cluster import Cluster, ServerError, free_ports
+from cluster import Cluster, ServerError
+from fakes import FakeNode, member, says
 from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 3600000
@@ -187,42 +186,22 @@ def files__are_treated_with_care(t):
         contains(done.stderr, "nothing was changed")
 
 
-class Forgetful:
-    """A node that answers OK, or, to the word that it is given, that it does not know."""
-
-    def __init__(self, word):
-        self.word = word
-        self.heard = []  # the second word of each request
-        self.port, = free_ports(1)
-        self.url = f"picket://127.0.0.1:{self.port}"
-        self.listener = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            s, _ = self.listener.accept()
-            threading.Thread(target=self._serve, args=(s,), daemon=True).start()
-
-    def _serve(self, s):
-        with s, s.makefile("rb") as f, contextlib.suppress(ConnectionError):
-            while (head := f.readline()) != b"":
-                words = [f.read(int(f.readline()[1:]) + 2) for _ in range(int(head[1:]))]
-                self.heard.append(words[1].rstrip().decode())
-                known = self.heard[-1] != self.word
-                s.sendall(b"+OK\r\n" if known else b"-UNKNOWN the leader is gone\r\n")
-
-
 @test
 def restore__that_may_have_been_done_is_told_so(t):
     with Cluster(t.program, t.path("c"), 1) as cluster:
         ok(t.picket("cluster", "backup", t.path("b"), "--on", cluster.url))
     for word, wanted in (("RESTORE", ["RESTORE"] * 3),  # each begins anew
-                         ("ADOPT", ["RESTORE", "ADOPT"])):
-        node = Forgetful(word)
-        done = t.picket("cluster", "restore", t.path("b"), "--yes", "--on", node.url)
-        equal((done.returncode, done.stderr.count("\n")), (125, 1))
-        contains(done.stderr, "it may or may not have been done")
-        equal(node.heard, wanted)
+                         ("ADOPT", ["RESTORE"] + ["ADOPT"] * 3)):
+        with FakeNode() as node:
+            node.status = says("n1", [member("n1", node)], leader="n1")
+            node.answer = lambda words, word=word: (
+                "+OK\r\n" if words[-1] == "INFO" or words[1] != word
+                else "-UNKNOWN the leader is gone\r\n")
+            done = t.picket("cluster", "restore", t.path("b"), "--yes", "--on",
+                            f"picket://127.0.0.1:{node.port}")
+            equal((done.returncode, done.stderr.count("\n")), (125, 1))
+            contains(done.stderr, "it may or may not have been done")
+            equal([w[1] for w in node.asked if w != ["INFO"]], wanted)
 
 
 # ---- the disk ----
