@@ -16,8 +16,8 @@ enum {
     BATCH_BYTES = 1024 * 1024, /* of entries in one batch, if it has more than one */
     BATCH_RECORDS = 256,
     FIRST_SEGMENTS = 2,
-    PARTS_OF_LOG = 4,      /* a snapshot after so much of it, and as much kept behind */
-    IDLE_TICKS = 10,       /* then the mark is flushed */
+    PARTS_OF_LOG = 4,       /* a snapshot after so much of it, and as much kept behind */
+    IDLE_TICKS = 10,        /* then the mark is flushed */
     LEFT_FREE_SEGMENTS = 4, /* of the disk, for snapshots */
 };
 
@@ -428,8 +428,7 @@ static bool write_batch(struct pk_store *s)
     if (!find_place(s, size, d.resets)) {
         return false;
     }
-    struct pk_flight *f =
-        &s->flights[(s->first_flight + s->n_flights) % PK_STORE_DEPTH];
+    struct pk_flight *f = &s->flights[(s->first_flight + s->n_flights) % PK_STORE_DEPTH];
     struct pk_batch_head h = {.owner = s->o.owner,
                               .number = ++s->chosen,
                               .before = s->number,
@@ -469,8 +468,8 @@ static void note_durable(struct pk_store *s)
     pk_mark_encode(s->o.owner.incarnation, s->durable, sector);
     uint64_t offset = s->mark_slot ? PK_SECTOR : 0;
     s->mark_slot = !s->mark_slot;
-    s->mark_dirty = s->o.disk->note(s->o.disk->ctx, mark_name, offset, sector,
-                                    sizeof sector) == 0;
+    s->mark_dirty =
+        s->o.disk->note(s->o.disk->ctx, mark_name, offset, sector, sizeof sector) == 0;
     s->idle_ticks = 0;
 }
 
@@ -683,8 +682,7 @@ static uint64_t keep_from(const struct pk_store *s, uint64_t most)
 struct pk_log_use pk_store_use(const struct pk_store *s)
 {
     struct pk_log_use use = {.since = s->written - s->written_at_snapshot};
-    uint64_t part =
-        (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
+    uint64_t part = (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
     bool no_more = s->lacks_space || s->meta.segments >= segments_max(s);
     bool pressed = no_more && spares(s) < PK_STORE_SPARES;
     for (uint32_t i = 0; i < s->meta.segments; i++) {

@@ -6,17 +6,17 @@
 #include "raft/store.h"
 
 enum {
-    PK_STORE_DEPTH = 4, /* batches on their way to the disk */
+    PK_STORE_DEPTH = 4,  /* batches on their way to the disk */
     PK_STORE_SPARES = 2, /* segments that are kept ready */
     PK_STORE_SLOTS = 3,  /* of snapshots */
 };
 
 struct pk_segment {
-    bool used;           /* holds batches of the log */
-    uint64_t order;      /* number of its first batch */
+    bool used;            /* holds batches of the log */
+    uint64_t order;       /* number of its first batch */
     uint64_t first_index; /* of its first entry */
-    uint64_t last_index; /* the highest of an entry in it */
-    uint64_t bytes;      /* of its batches */
+    uint64_t last_index;  /* the highest of an entry in it */
+    uint64_t bytes;       /* of its batches */
 };
 
 /* An append on its way; before its entries the log may have to be cut. */
@@ -62,9 +62,9 @@ struct pk_store {
     uint32_t chain;
     uint64_t durable; /* number of the last batch that is durable with all before */
     uint64_t written, written_at_snapshot; /* bytes of batches */
-    uint64_t batched_index, batched_term; /* of the last entry in a batch */
-    uint64_t tail_index;      /* of the last entry handed to us */
-    uint64_t truncate, reset; /* for the next append; 0: none */
+    uint64_t batched_index, batched_term;  /* of the last entry in a batch */
+    uint64_t tail_index;                   /* of the last entry handed to us */
+    uint64_t truncate, reset;              /* for the next append; 0: none */
 
     struct pk_append *first, **end; /* not yet in a batch */
     struct pk_append *spare_appends;

@@ -50,7 +50,8 @@ static void cut(struct reading *r, size_t n)
 static void drop_first(struct reading *r, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        bool last_of_batch = i + 1 == r->n || r->entries[i + 1].batch != r->entries[i].batch;
+        bool last_of_batch =
+            i + 1 == r->n || r->entries[i + 1].batch != r->entries[i].batch;
         if (last_of_batch) {
             raft_free(r->entries[i].batch);
         }
@@ -151,10 +152,9 @@ static int read_segment(struct pk_store *s, uint32_t segment, unsigned char **by
     }
     if (len != s->meta.segment_bytes) {
         *bytes = pk_door_resize(*bytes, 0);
-        return pk_store_refuse(s, RAFT_CORRUPT,
-                               "raft/%s has %zu bytes instead of %" PRIu32
-                               PK_STORE_REPLACE,
-                               name, len, s->meta.segment_bytes);
+        return pk_store_refuse(
+            s, RAFT_CORRUPT, "raft/%s has %zu bytes instead of %" PRIu32 PK_STORE_REPLACE,
+            name, len, s->meta.segment_bytes);
     }
     return 0;
 }
@@ -214,11 +214,12 @@ static int refuse_scan(struct pk_store *s, const struct pk_scan *scan,
 {
     char name[PK_DISK_NAME_MAX];
     pk_store_segment_name(scan->at.segment, name);
-    return pk_store_refuse(s, RAFT_CORRUPT, "raft/%s is damaged at offset %" PRIu64 "%s",
-                           name, scan->at.offset,
-                           verdict == PK_SCAN_DAMAGED
-                               ? PK_STORE_REPLACE
-                               : ": entries that were durable are missing" PK_STORE_REPLACE);
+    return pk_store_refuse(
+        s, RAFT_CORRUPT, "raft/%s is damaged at offset %" PRIu64 "%s", name,
+        scan->at.offset,
+        verdict == PK_SCAN_DAMAGED
+            ? PK_STORE_REPLACE
+            : ": entries that were durable are missing" PK_STORE_REPLACE);
 }
 
 static int scan_log(struct pk_store *s, struct reading *r, uint64_t needed)
@@ -296,11 +297,11 @@ int pk_store_load(struct pk_store *s, struct pk_store_loaded *out)
         rv = scan_log(s, &r, needed);
     }
     if (rv == 0 && r.start > needed) {
-        rv = pk_store_refuse(s, RAFT_CORRUPT,
-                             "raft/log begins with entry %" PRIu64
-                             ", and no whole snapshot stands for those before it"
-                             PK_STORE_REPLACE,
-                             r.start);
+        rv = pk_store_refuse(
+            s, RAFT_CORRUPT,
+            "raft/log begins with entry %" PRIu64
+            ", and no whole snapshot stands for those before it" PK_STORE_REPLACE,
+            r.start);
     }
     if (rv != 0) {
         cut(&r, 0);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/forming.h"
 #include "server/inside.h"
 
 enum {
@@ -45,7 +46,7 @@ static bool is_member_name(struct pk_server *s, const char *name)
     size_t n = s->replica == NULL ? 0 : pk_replica_members(s->replica, members, NULL);
     for (size_t i = 0; i < n; i++) {
         char other[PK_NODE_NAME_MAX];
-        pk_admin_node_name(members[i].address, other, sizeof other);
+        (void)pk_member_name(&members[i], other, sizeof other);
         if (strcmp(other, name) == 0) {
             return true;
         }
@@ -82,7 +83,7 @@ void pk_health_sweep(struct pk_server *s)
     size_t n = pk_replica_members(s->replica, members, NULL);
     for (size_t i = 0; i < n; i++) {
         char name[PK_NODE_NAME_MAX];
-        pk_admin_node_name(members[i].address, name, sizeof name);
+        (void)pk_member_name(&members[i], name, sizeof name);
         struct pk_refused *r = find_refused(s, name);
         if (r != NULL &&
             pk_uvio_silence_ms(s->uvio, members[i].id) <= pk_health_silent_after_ms(s)) {
@@ -121,6 +122,10 @@ bool pk_health_ready(struct pk_server *s, char *text, size_t size)
     if (pk_turn_serving(s->turn)) {
         (void)snprintf(text, size, "ready: leading\n");
         return true;
+    }
+    if (pk_forming_text(s)[0] != '\0') {
+        (void)snprintf(text, size, "not ready: %s\n", pk_forming_text(s));
+        return false;
     }
     const struct pk_refused *r = any_refusal(s);
     if (pk_admin_leader_address(s) == NULL) {

@@ -14,9 +14,10 @@
 #include "raft/identity.h"
 #include "raft/replica.h"
 #include "raft/uvio.h"
-#include "server/birth.h"
+#include "server/bootstrap.h"
 #include "server/conn.h"
 #include "server/dash.h"
+#include "server/forming.h"
 #include "server/http.h"
 #include "server/hub.h"
 #include "server/metrics.h"
@@ -36,9 +37,24 @@ struct pk_refused {
     char why[256];
 };
 
+enum { PK_ADMIN_STEPS_MAX = 4 };
+
+/* Changes of members that one command asks for, one after the other. */
+struct pk_admin_plan {
+    uint64_t who; /* the connection that waits for the end; 0: there is no plan */
+    char name[PK_NODE_NAME_MAX];
+    struct {
+        enum pk_change what;
+        struct pk_member member;
+    } steps[PK_ADMIN_STEPS_MAX];
+    unsigned n, at;
+    bool due; /* step `at` is to begin after this turn */
+};
+
 struct pk_server {
     struct pk_server_options options;
-    struct pk_birth birth;
+    struct pk_bootstrap bootstrap;
+    struct pk_forming forming;
     struct pk_identity self;
     struct pk_peers peers;
 
@@ -86,10 +102,7 @@ struct pk_server {
     struct pk_proto_scratch ids;
     struct pk_effects annotated;
 
-    uint64_t admin_who; /* the connection that waits for a membership change; 0: none */
-    int admin_next;     /* the change to begin after this turn; 0: none */
-    char admin_name[PK_NODE_NAME_MAX];
-    uint64_t admin_id;
+    struct pk_admin_plan plan; /* the changes of members that an operator asked for */
 };
 
 /* ---- dispatch.c ---- */

@@ -21,7 +21,7 @@
 #include "core/door.h"
 #include "host/clock.h"
 #include "server/address.h"
-#include "server/birth.h"
+#include "server/bootstrap.h"
 #include "server/health.h"
 #include "server/inside.h"
 #include "server/log.h"
@@ -40,7 +40,7 @@ enum {
 
 static int fail(const char *what, const char *why)
 {
-    pk_birth_fail(what, why);
+    pk_bootstrap_fail(what, why);
     return EXIT_ERROR;
 }
 
@@ -410,9 +410,9 @@ static int open_doors(struct pk_server *s)
 {
     uint16_t port;
     const char *wrong =
-        pk_address_split(s->birth.address, s->raft_host, sizeof s->raft_host, &port);
+        pk_address_split(s->bootstrap.address, s->raft_host, sizeof s->raft_host, &port);
     if (wrong != NULL) {
-        return fail(s->birth.address, wrong);
+        return fail(s->bootstrap.address, wrong);
     }
     wrong = listen_for_clients(s, &port);
     if (wrong != NULL) {
@@ -474,13 +474,13 @@ static int start_replica(struct pk_server *s)
     char why[512];
     char address[PK_ADDRESS_MAX];
     uint64_t origin = pk_random();
-    const char *wrong = pk_members_address(s->self.name, s->birth.address, address);
+    const char *wrong = pk_members_address(s->self.name, s->bootstrap.address, address);
     if (wrong != NULL) {
         return fail("--raft", wrong);
     }
     struct pk_uvio_options io = {.loop = &s->loop,
                                  .dir = o->data,
-                                 .listen = s->birth.listen,
+                                 .listen = s->bootstrap.listen,
                                  .self = &s->self,
                                  .client = s->client_address,
                                  .http = s->http_address,
@@ -494,10 +494,7 @@ static int start_replica(struct pk_server *s)
                                  .ctx = s};
     s->uvio = pk_uvio_new(&io, why, sizeof why);
     if (s->uvio == NULL) {
-        return fail(s->birth.listen, why);
-    }
-    if (!pk_uvio_open(s->uvio, s->birth.fresh, why, sizeof why)) {
-        return fail(o->data, why);
+        return fail(s->bootstrap.listen, why);
     }
     struct pk_turn_options to = {.origin = origin, .election_ms = o->election_ms};
     struct pk_turn_hooks hooks = {.ctx = s,
@@ -516,31 +513,24 @@ static int start_replica(struct pk_server *s)
                                     .election_ms = o->election_ms,
                                     .use = pk_uvio_use,
                                     .use_ctx = s->uvio,
-                                    .reserve = pk_uvio_reserve(s->uvio)};
+                                    .reserve = pk_uvio_reserve()};
     struct pk_replica_hooks rh = pk_turn_replica_hooks(s->turn);
     s->replica = pk_replica_new(pk_uvio_io(s->uvio), &ro, &rh, why, sizeof why);
     if (s->replica == NULL) {
         return fail(o->data, why);
     }
     pk_turn_attach(s->turn, s->replica);
-    if (s->birth.n_members > 0) {
-        wrong = pk_replica_bootstrap(s->replica, s->birth.members, s->birth.n_members);
-    }
-    wrong = wrong == NULL ? start_handles(s) : wrong;
-    if (wrong == NULL) {
-        s->replay_until = UINT64_MAX; /* until we know how much there is */
-        wrong = pk_replica_start(s->replica);
-        s->replay_until = pk_replica_standing(s->replica).last_index;
-    }
+    wrong = start_handles(s);
+    wrong = wrong == NULL ? pk_forming_begin(s) : wrong;
     return wrong == NULL ? 0 : fail(o->data, wrong);
 }
 
 static int start(struct pk_server *s)
 {
-    if (!pk_birth(&s->options, &s->birth)) {
+    if (!pk_bootstrap(&s->options, &s->bootstrap)) {
         return EXIT_ERROR;
     }
-    s->self = s->birth.self;
+    s->self = s->bootstrap.self;
     s->metrics = pk_metrics_new(s->options.prefixes, s->options.n_prefixes);
     s->dash = pk_dash_new(s);
     if (s->options.trace != NULL) {
@@ -564,7 +554,7 @@ static int start(struct pk_server *s)
     if (code == 0) {
         pk_log(PK_LOG_INFO, "started", "node", s->self.name, "clients", s->client_address,
                "http", s->http == NULL ? "off" : s->http_address, "raft",
-               s->birth.address, "data", s->options.data, "version", PICKET_VERSION,
+               s->bootstrap.address, "data", s->options.data, "version", PICKET_VERSION,
                NULL);
     }
     return code;
@@ -580,7 +570,7 @@ static void free_server(struct pk_server *s)
     pk_trace_log_free(s->trace);
     pk_effects_free(&s->annotated);
     pk_door_resize(s->conns, 0);
-    (void)close(s->birth.lock_fd);
+    (void)close(s->bootstrap.lock_fd);
 }
 
 /* Runs the loop until nothing is left on it, or nothing but lookups of names that the

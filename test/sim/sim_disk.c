@@ -251,7 +251,8 @@ static void tear(struct sim_disk *d, const struct pk_disk_op *op, struct rng *rn
     size_t sectors = (len + PK_SECTOR - 1) / PK_SECTOR;
     size_t kept = how == BEGINNING ? (size_t)rng_below(rng, sectors + 1) : sectors;
     struct sim_file *f = make_file(d, op->name);
-    size_t wanted = (size_t)op->offset + (kept * PK_SECTOR < len ? kept * PK_SECTOR : len);
+    size_t wanted =
+        (size_t)op->offset + (kept * PK_SECTOR < len ? kept * PK_SECTOR : len);
     grow(f, wanted);
     for (size_t i = 0; i < kept; i++) {
         if (how == ANY_SECTORS && rng_chance(rng, 500)) {

@@ -32,7 +32,7 @@ struct sim_disk {
     uint32_t n_files;
     struct pk_disk_op *under_way;
     bool full;
-    int fail_in; /* operations until one fails; 0: none will */
+    int fail_in;         /* operations until one fails; 0: none will */
     uint64_t torn, lost; /* sectors of crashes: operations cut in two, and lost whole */
     /* An operation has been begun: sim_disk_finish is to be called for it later. */
     void (*begun)(void *ctx, struct pk_disk_op *op);

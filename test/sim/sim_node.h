@@ -84,7 +84,7 @@ struct sim_node {
     struct pk_replica_hooks above; /* the turn's */
     struct sim_applying applying;
     bool turn_comes;
-    bool failed; /* its disk: it does nothing more */
+    bool failed;       /* its disk: it does nothing more */
     uint64_t timer_ms; /* when the turn wants to be called; UINT64_MAX: never */
     struct sim_session sessions[SIM_CLIENTS_MAX];
     struct sim_request **waiting; /* for a turn with room */
