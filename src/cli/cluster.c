@@ -27,7 +27,7 @@ struct action {
 };
 
 static const struct pk_option own[] = {
-    {PK_OPTION_FLAG, 0, "force", NULL, "backup: replace FILE if it is there",
+    {PK_OPTION_FLAG, 0, "force", NULL, "backup, recover: replace FILE if it is there",
      offsetof(struct settings, force), 0, 0},
     {PK_OPTION_FLAG, 0, "yes", NULL, "restore: yes, end all leases",
      offsetof(struct settings, yes), 0, 0},
@@ -98,6 +98,27 @@ static int promote(struct pk_cluster *c, const struct settings *s)
         pk_errors_remark("%s has a vote now", name);
     }
     return code;
+}
+
+/* A second time the new node is alive and in its place, which is what was wanted. */
+static int replace(struct pk_cluster *c, const struct settings *s)
+{
+    const char *name = s->words->at[1];
+    const char *const words[] = {"CLUSTER", "REPLACE", name};
+    struct pk_cluster_answer a;
+    enum pk_cluster_got got = pk_cluster_ask_words(c, words, 3, PK_CLUSTER_CHANGE_MS, &a);
+    bool there = got == PK_CLUSTER_REFUSED && a.repeated && strcmp(a.code, "ALIVE") == 0;
+    if (got != PK_CLUSTER_OK && !there) {
+        return pk_cluster_fail(c, "replace", got, &a);
+    }
+    pk_errors_remark("%s has its place and its vote again, with its new directory", name);
+    return 0;
+}
+
+static int recover(struct pk_cluster *c, const struct settings *s)
+{
+    (void)c;
+    return pk_cluster_recover(s->words->at[1], s->words->at[2], s->force);
 }
 
 /* A second time it is not there any more, which is what was wanted. */
@@ -264,10 +285,12 @@ static const struct action actions[] = {
     {"status", 0, 0, "no words", show_status},
     {"add", 1, 1, "one word, NAME=HOST:PORT", add},
     {"promote", 1, 1, "one word, the node's NAME", promote},
+    {"replace", 1, 1, "one word, the node's NAME", replace},
     {"remove", 1, 1, "one word, the node's NAME", remove_node},
     {"transfer", 0, 1, "at most one word, the node's NAME", transfer},
     {"backup", 1, 1, "one word, the FILE to write (- for standard output)", back_up},
     {"restore", 1, 1, "one word, the FILE to read (- for standard input)", restore},
+    {"recover", 2, 2, "two words, the DIR of a node and the FILE to write", recover},
     {"limits", 0, 0, "no words", show_limits},
     {"configure", 1, PAIRS_MAX, "words of NAME=VALUE; see 'picket cluster limits'",
      configure},
@@ -288,15 +311,17 @@ static int check_words(const struct settings *s, const struct action *a)
 {
     int n = s->words->count - 1;
     if (a == NULL) {
-        return pk_errors_fail("cluster: \"%s\" is none of status, add, promote, remove, "
-                              "transfer, backup, restore, limits and configure",
+        return pk_errors_fail("cluster: \"%s\" is none of status, add, promote, replace, "
+                              "remove, transfer, backup, restore, recover, limits and "
+                              "configure",
                               s->words->at[0]);
     }
     if (n < a->words_min || n > a->words_max) {
         return pk_errors_fail("cluster: %s takes %s", a->name, a->wants);
     }
-    if (s->force && a->act != back_up) {
-        return pk_errors_fail("cluster: --force is for backup, not for %s", a->name);
+    if (s->force && a->act != back_up && a->act != recover) {
+        return pk_errors_fail("cluster: --force is for backup and recover, not for %s",
+                              a->name);
     }
     if (s->yes && a->act != restore) {
         return pk_errors_fail("cluster: --yes is for restore, not for %s", a->name);
@@ -319,6 +344,9 @@ static int run(int argc, char **argv)
     }
     const struct action *action = find_action(words.at[0]);
     code = check_words(&s, action);
+    if (code == 0 && action->act == recover) {
+        return recover(NULL, &s); /* asks no node */
+    }
     if (code == 0) {
         code = pk_cluster_find(&s.common, &c);
     }
@@ -335,10 +363,12 @@ const struct pk_cli_verb pk_cli_cluster = {
     .usage = "status [-o json]\n"
              "add NAME=HOST:PORT\n"
              "promote NAME\n"
+             "replace NAME\n"
              "remove NAME\n"
              "transfer [NAME]\n"
              "backup FILE|- [--force]\n"
              "restore FILE|- --yes\n"
+             "recover DIR FILE|- [--force]\n"
              "limits [-o json]\n"
              "configure NAME=VALUE...",
     .about =
@@ -349,14 +379,20 @@ const struct pk_cli_verb pk_cli_cluster = {
         "that\n"
         "             of its --raft. 'picket serve --join' does this by itself\n"
         "  promote    gives a node its vote, once it has caught up\n"
-        "  remove     takes a node out, for good: a node whose data is lost, too, comes "
-        "back\n"
-        "             only under a new name. A leader hands over first\n"
+        "  replace    admits the node NAME with a new, empty directory in the place of "
+        "the one\n"
+        "             that is lost: start it with its old --name and --cluster first\n"
+        "  remove     takes a node out. A leader hands over first\n"
         "  transfer   makes NAME the leader, or whoever is best\n"
         "  backup     writes the whole state to FILE\n"
         "  restore    replaces the whole state by that of FILE. All leases end, and "
         "tokens go\n"
         "             on above all that were ever given out\n"
+        "  recover    when a majority of the nodes is lost for good: writes the state in "
+        "DIR, the\n"
+        "             data directory of a stopped survivor, to FILE, for a restore into "
+        "a new\n"
+        "             cluster. What only lost nodes knew is gone\n"
         "  limits     what bounds the state, the same on every node\n"
         "  configure  changes limits\n"
         "\n"
@@ -380,11 +416,9 @@ const struct pk_cli_verb pk_cli_cluster = {
     .examples = "  picket cluster status --on picket://10.0.0.1,10.0.0.2,10.0.0.3\n"
                 "  picket cluster status -o json | jq .failures_tolerated\n"
                 "  picket cluster backup locks-$(date +%F).backup\n"
-                "  picket cluster remove n2 && ssh n2 picket serve --name n4 --join "
-                "10.0.0.1:7420 "
-                "...\n"
+                "  picket cluster replace n2\n"
                 "  picket cluster configure lock_waiters=50000",
-    .words = "what to do (status, add, promote, remove, transfer, backup, restore ...)",
+    .words = "what to do (status, add, promote, replace, remove, transfer, backup ...)",
     .words_min = 1,
     .words_max = PK_WORDS_MAX,
     .groups = groups,

@@ -152,6 +152,8 @@ int pk_cluster_status(struct pk_cluster *c, bool json);
 /* ---- cluster_backup.c ---- */
 
 /* `file` "-" is standard output or input. All return the exit code. */
+/* Writes the state in the directory of a node that does not run to a backup. */
+int pk_cluster_recover(const char *dir, const char *file, bool force);
 int pk_cluster_backup(struct pk_cluster *c, const char *file, bool force);
 int pk_cluster_restore(struct pk_cluster *c, const char *file, bool yes);
 

@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 #include "core/door.h"
 #include "host/fd.h"
 #include "host/memory.h"
+#include "raft/recover.h"
 #include "raft/replica.h"
 
 enum {
@@ -115,6 +117,32 @@ int pk_cluster_backup(struct pk_cluster *c, const char *file, bool force)
     code = keep(file, backup);
     if (code == 0) {
         pk_errors_remark("%u bytes in %s", (unsigned)backup.len, file);
+    }
+    return code;
+}
+
+/* ---- recover ---- */
+
+int pk_cluster_recover(const char *dir, const char *file, bool force)
+{
+    char why[1024] = "";
+    struct pk_recovered r;
+    int code = check_target(file, force);
+    if (code != 0) {
+        return code;
+    }
+    if (!pk_recover(dir, &r, why, sizeof why)) {
+        return pk_errors_fail("cluster: recover: %s", why);
+    }
+    struct pk_bytes backup = pk_bytes(r.backup, r.len);
+    code = strcmp(file, "-") == 0 ? put_out(backup) : keep(file, backup);
+    pk_door_resize(r.backup, 0);
+    if (code == 0) {
+        pk_errors_remark("the log of node %s ends with entry %" PRIu64 " of term %" PRIu64
+                         ". Of several survivors take the one with the highest term, and "
+                         "of these the one with the highest entry. Then start new nodes "
+                         "with empty directories, and 'picket cluster restore %s --yes'",
+                         r.name, r.index, r.term, file);
     }
     return code;
 }

@@ -387,7 +387,7 @@ static void do_replace(struct pk_conn *c, const struct pk_member *m, const char 
         m != NULL && (m->id == s->self.id ||
                       pk_uvio_silence_ms(s->uvio, m->id) <= pk_health_silent_after_ms(s));
     if (!waits && m != NULL && alive) {
-        pk_resp_error(o, "ERR", "this node is alive and not lost; nothing was changed");
+        pk_resp_error(o, "ALIVE", "this node is not lost; nothing was changed");
         return;
     }
     if (!waits) {

@@ -378,6 +378,11 @@ static void on_closed(uv_handle_t *h)
     (void)h;
 }
 
+void pk_forming_stop(struct pk_server *s)
+{
+    (void)uv_timer_stop(&s->forming.timer);
+}
+
 void pk_forming_close(struct pk_server *s)
 {
     uv_close((uv_handle_t *)&s->forming.timer, on_closed);

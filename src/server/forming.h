@@ -59,6 +59,8 @@ const char *pk_forming_begin(struct pk_server *s);
 const char *pk_forming_text(const struct pk_server *s);
 /* A word for it: member, forming, waiting. */
 const char *pk_forming_state_name(const struct pk_server *s);
+/* The node ends: it asks nobody any more. */
+void pk_forming_stop(struct pk_server *s);
 /* The loop ends. */
 void pk_forming_close(struct pk_server *s);
 

@@ -282,6 +282,7 @@ static void on_http_closed(void *ctx)
 static void close_everything(struct pk_server *s)
 {
     s->closing = true;
+    pk_forming_stop(s);
     for (uint32_t i = 0; i < s->conn_slots; i++) {
         if (s->conns[i] != NULL) {
             pk_conn_close(s->conns[i]);
