@@ -78,8 +78,10 @@ static int add(struct pk_cluster *c, const struct settings *s)
                               word);
     }
     (void)snprintf(name, sizeof name, "%.*s", (int)(equals - word), word);
-    const char *const words[] = {"CLUSTER", "ADD", name, equals + 1};
-    int code = change(c, "add", words, 4);
+    bool has_id = s->words->count > 2;
+    const char *const words[] = {"CLUSTER", "ADD", name, equals + 1,
+                                 has_id ? s->words->at[2] : ""};
+    int code = change(c, "add", words, has_id ? 5 : 4);
     if (code == 0) {
         pk_errors_remark("%s gets the log, but has no vote; 'picket cluster promote %s' "
                          "gives it one",
@@ -133,9 +135,7 @@ static int remove_node(struct pk_cluster *c, const struct settings *s)
     if (got != PK_CLUSTER_OK && !gone) {
         return pk_cluster_fail(c, "remove", got, &a);
     }
-    pk_errors_remark("%s is removed for good: stop it and delete its data; its name must "
-                     "not be used again",
-                     name);
+    pk_errors_remark("%s is removed for good: stop it and delete its data", name);
     return 0;
 }
 
@@ -283,7 +283,7 @@ static int configure(struct pk_cluster *c, const struct settings *s)
 
 static const struct action actions[] = {
     {"status", 0, 0, "no words", show_status},
-    {"add", 1, 1, "one word, NAME=HOST:PORT", add},
+    {"add", 1, 2, "one word, NAME=HOST:PORT, and perhaps the node's ID", add},
     {"promote", 1, 1, "one word, the node's NAME", promote},
     {"replace", 1, 1, "one word, the node's NAME", replace},
     {"remove", 1, 1, "one word, the node's NAME", remove_node},
@@ -361,7 +361,7 @@ const struct pk_cli_verb pk_cli_cluster = {
     .name = "cluster",
     .brief = "look at a cluster's nodes, change them, back it up",
     .usage = "status [-o json]\n"
-             "add NAME=HOST:PORT\n"
+             "add NAME=HOST:PORT [ID]\n"
              "promote NAME\n"
              "replace NAME\n"
              "remove NAME\n"
@@ -375,9 +375,11 @@ const struct pk_cli_verb pk_cli_cluster = {
         "  status     each member: its role, its state, and how many entries of the log "
         "it is\n"
         "             behind; then how many more failures the cluster bears now\n"
-        "  add        makes room for a node, which gets the log but has no vote; PORT is "
-        "that\n"
-        "             of its --raft. 'picket serve --join' does this by itself\n"
+        "  add        makes room for a new node that waits to be admitted, or whose ID "
+        "is given;\n"
+        "             it gets the log but has no vote. PORT is that of its --raft. "
+        "'picket serve\n"
+        "             --join' does this by itself\n"
         "  promote    gives a node its vote, once it has caught up\n"
         "  replace    admits the node NAME with a new, empty directory in the place of "
         "the one\n"

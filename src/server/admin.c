@@ -3,13 +3,13 @@
  * CLUSTER and INFO: looking at a node, and changing who belongs to the cluster.
  *
  *   CLUSTER STATUS                      of this node, without asking anybody
- *   CLUSTER ADD name host:port          a new node, as a standby: it gets the log, but
+ *   CLUSTER ADD name host:port [id]     a new node, as a standby: it gets the log, but
  *                                       has no vote; again is fine
  *   CLUSTER PROMOTE name                gives it a vote
  *   CLUSTER REPLACE name                admits the empty node of that name in the place
  *                                       of the lost member
- *   CLUSTER REMOVE name                 for good: the name never comes back. The leader
- *                                       hands over first and answers NOLEADER
+ *   CLUSTER REMOVE name                 for good. The leader hands over first and
+ *                                       answers NOLEADER
  *   CLUSTER TRANSFER [name]             makes another node the leader
  *   CLUSTER LIMITS                      the replicated limits
  *   CLUSTER CONFIGURE limit value ...   changes them
@@ -265,24 +265,37 @@ static bool copy_word(struct pk_bytes word, char *out, size_t size)
     return true;
 }
 
-/* A new node's id is what it says with ADD, or what it said when it asked here. 0: it is
- * not known. */
-static uint64_t id_of_new(struct pk_server *s, const char *name, struct pk_bytes said)
+/* The node of that name that waits to be admitted; false: none has asked lately. */
+static bool find_waiting(struct pk_server *s, const char *name, struct pk_member *out)
 {
     struct pk_waiting waiting[PK_WAITING_NODES_MAX];
     size_t n =
         pk_transport_waiting(pk_uvio_transport(s->uvio), waiting, PK_WAITING_NODES_MAX);
+    const struct pk_waiting *found = NULL;
+    for (size_t i = 0; i < n; i++) {
+        bool newer = found == NULL || waiting[i].silent_ms < found->silent_ms;
+        if (strcmp(waiting[i].name, name) == 0 && newer) {
+            found = &waiting[i];
+        }
+    }
+    if (found == NULL || found->silent_ms > WAITING_MS) {
+        return false;
+    }
+    *out = (struct pk_member){.id = found->id, .role = PK_MEMBER_VOTER};
+    return pk_members_address(name, found->host, out->address) == NULL;
+}
+
+/* A new node's id is what it says with ADD, or what it said when it asked here. 0: it is
+ * not known. */
+static uint64_t id_of_new(struct pk_server *s, const char *name, struct pk_bytes said)
+{
+    struct pk_member waiting;
     char text[32], *end;
     if (said.len > 0) {
         uint64_t id = copy_word(said, text, sizeof text) ? strtoull(text, &end, 16) : 0;
         return id != 0 && *end == '\0' && pk_node_id_is_valid(id) ? id : 0;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(waiting[i].name, name) == 0) {
-            return waiting[i].id;
-        }
-    }
-    return 0;
+    return find_waiting(s, name, &waiting) ? waiting.id : 0;
 }
 
 /* `m`: the member that has this name already, if there is one. */
@@ -351,26 +364,6 @@ static void do_transfer(struct pk_conn *c, const struct pk_member *m)
     } else {
         pk_resp_simple(pk_conn_out(c), "OK");
     }
-}
-
-/* The node of that name that waits to be admitted; false: none has asked lately. */
-static bool find_waiting(struct pk_server *s, const char *name, struct pk_member *out)
-{
-    struct pk_waiting waiting[PK_WAITING_NODES_MAX];
-    size_t n =
-        pk_transport_waiting(pk_uvio_transport(s->uvio), waiting, PK_WAITING_NODES_MAX);
-    const struct pk_waiting *found = NULL;
-    for (size_t i = 0; i < n; i++) {
-        bool newer = found == NULL || waiting[i].silent_ms < found->silent_ms;
-        if (strcmp(waiting[i].name, name) == 0 && newer) {
-            found = &waiting[i];
-        }
-    }
-    if (found == NULL || found->silent_ms > WAITING_MS) {
-        return false;
-    }
-    *out = (struct pk_member){.id = found->id, .role = PK_MEMBER_VOTER};
-    return pk_members_address(name, found->host, out->address) == NULL;
 }
 
 /* Admits the empty node that has the name of a lost member, in its place. The lost one

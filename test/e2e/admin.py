@@ -82,7 +82,7 @@ def every_command_is_done(t, first):
         s.done("configure", "leases=77")
         s.done("backup", file)
         s.done("restore", file, "--yes")
-        s.done("add", "n9=127.0.0.1:1")
+        s.done("add", "n9=127.0.0.1:1", "00000000000000a9")
         s.done("remove", "n9")
         s.done("promote", other.name)
         contains(s.done("transfer", other.name).stderr, f"{other.name} leads")
@@ -261,13 +261,13 @@ def wiped_node__is_not_counted(t):
         code, status = when(lambda: status_of(t, cluster), 2)
         equal((code, status["voters"], status["healthy_voters"],
                status["failures_tolerated"]), (2, 3, 2, 0))
-        contains(node_of(status, wiped.name)["refused"], "lost its data")
+        contains(node_of(status, wiped.name)["refused"], "belongs to no cluster yet")
         done = wait_until(lambda: (lambda d: d if d.returncode == 2 else None)(
             t.picket("cluster", "status", "--on", cluster.url)))
         equal(len(done.stdout.splitlines()), 5)
         equal(done.stdout.splitlines()[-1], "this cluster has 3 voters, 2 of them "
                                             "healthy: it bears 0 more failures")
-        contains(done.stderr, "lost its data")
+        contains(done.stderr, "belongs to no cluster yet")
         code, report = when(lambda: doctor(t, cluster), 2)
         equal((code, report["failures_tolerated"]), (2, 0))
         found = {f["code"]: f["text"] for f in report["findings"]}

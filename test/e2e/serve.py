@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from cluster import READY_S, Cluster, Connection, ServerError, fields, free_ports
+from cluster import READY_S, Cluster, Connection, ServerError, fields, free_ports, get
 from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 60000
@@ -43,16 +43,6 @@ def refusal(c, *words):
     except ServerError as e:
         return e
     raise Failed(f"{words} was answered: {reply}")
-
-
-def get(node, path, method="GET", headers=None):
-    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
-    try:
-        c.request(method, path, headers=headers or {})
-        answer = c.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        c.close()
 
 
 # ---- life ----
@@ -407,11 +397,17 @@ def readyz__says_no_without_a_leader(t):
             except OSError:
                 return None
         equal(wait_until(health), 200)
-        equal(get(n1, "/readyz"), (503, "not ready: no leader\n"))
+        wait_until(lambda: get(n1, "/readyz")[1] ==
+                   "not ready: nodes that don't answer: "
+                   f"n2@127.0.0.1:{cluster.nodes[1].raft_port}, "
+                   f"n3@127.0.0.1:{cluster.nodes[2].raft_port}\n", what="its words")
         for n in cluster.nodes[1:]:
             n.start()
         for n in cluster.nodes:
             wait_until(lambda n=n: health() and get(n, "/readyz")[0] == 200)
+        for n in cluster.nodes[1:]:
+            n.kill()
+        wait_until(lambda: get(n1, "/readyz") == (503, "not ready: no leader\n"))
     finally:
         cluster.close()
 
