@@ -98,8 +98,17 @@ def nodes__come_and_go_under_a_lock(t):
         contains(s.change("remove", "n2"), "for good")
         equal(sorted(s.roles()), ["n1", "n3", "n4"])
         equal(cluster.node("n2").terminate(), 0)
-        contains(s.refused("add", f"n2=127.0.0.1:{cluster.node('n2').raft_port}"),
-                 "start it first")
+        s.go_on()
+
+        # A name is free again for a new directory, and never for the old one.
+        n2 = cluster.node("n2")
+        shutil.rmtree(n2.data)
+        n2.place = ["--join", f"127.0.0.1:{cluster.node('n3').port}"]
+        n2.start()
+        wait_until(lambda: s.node("n2") and s.node("n2")["behind"] == 0)
+        equal(s.roles()["n2"], "standby")
+        s.change("remove", "n2")
+        equal(n2.terminate(), 0)
         s.go_on()
 
         contains(s.change("remove", "n3"), "for good")
