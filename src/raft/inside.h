@@ -37,6 +37,7 @@ struct pk_changing {
 
 struct pk_replica {
     struct raft raft;
+    struct raft_tracer tracer;
     struct raft_fsm fsm;
     struct raft_io *io;
     struct pk_raft_guard *guard;

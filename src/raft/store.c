@@ -693,6 +693,12 @@ struct pk_log_use pk_store_use(const struct pk_store *s)
     return use;
 }
 
+bool pk_store_is_writing(const struct pk_store *s, uint64_t *durable)
+{
+    *durable = s->durable;
+    return s->n_flights > 0;
+}
+
 uint64_t pk_store_last_index(const struct pk_store *s)
 {
     return s->tail_index;

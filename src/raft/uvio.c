@@ -31,7 +31,9 @@ struct pk_uvio {
     raft_io_tick_cb tick;
     raft_io_recv_cb receive;
     raft_io_close_cb closed;
-    unsigned open; /* parts that have not said that they are closed */
+    uint64_t durable;       /* batch, when last looked */
+    uint64_t writing_since; /* loop time of the first look at the same one; 0: idle */
+    unsigned open;          /* parts that have not said that they are closed */
 };
 
 static struct pk_uvio *of(struct raft_io *io)
@@ -162,9 +164,25 @@ static int send_message(struct raft_io *io, struct raft_io_send *req,
 
 /* ---- time and chance ---- */
 
+static void look_at_disk(struct pk_uvio *u)
+{
+    uint64_t durable;
+    bool writing = pk_store_is_writing(u->store, &durable);
+    if (!writing || durable != u->durable || u->writing_since == 0) {
+        u->writing_since = writing ? uv_now(u->o.loop) : 0;
+    }
+    u->durable = durable;
+}
+
+uint64_t pk_uvio_stalled_ms(const struct pk_uvio *u)
+{
+    return u->writing_since == 0 ? 0 : uv_now(u->o.loop) - u->writing_since;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct pk_uvio *u = timer->data;
+    look_at_disk(u);
     pk_store_tick(u->store);
     u->io.capacity = pk_store_capacity(u->store);
     u->tick(&u->io);

@@ -32,6 +32,7 @@ enum {
     EXIT_DISK = 121, /* a write to the log failed */
     EXIT_ERROR = 125,
     SWEEP_MS = 200,
+    STALLED_MS = 1000, /* a write takes a fraction of a millisecond */
     DRAIN_MS = 5000,
     LOOKUPS_MS = 1000, /* for lookups of names to end, before the process does */
     CONNECTIONS_DEFAULT = 10000,
@@ -121,9 +122,43 @@ static void on_prepare(uv_prepare_t *prepare)
     turn(prepare->data);
 }
 
+/* How many other voters have all that was committed, and are heard. */
+static size_t healthy_others(struct pk_server *s, size_t *voters)
+{
+    struct pk_member members[PK_MEMBERS_MAX];
+    uint64_t match[PK_MEMBERS_MAX];
+    size_t n = pk_replica_members(s->replica, members, match);
+    uint64_t committed = pk_replica_standing(s->replica).commit_index;
+    size_t healthy = 0;
+    *voters = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool voter = members[i].role == PK_MEMBER_VOTER;
+        *voters += voter;
+        healthy += voter && members[i].id != s->self.id && match[i] >= committed &&
+                   pk_health_heard_ms(s, members[i].id) <= pk_health_silent_after_ms(s);
+    }
+    return healthy;
+}
+
+/* A leader whose disk stalls while a majority's does not hands leadership over. */
+static void leave_to_faster_disks(struct pk_server *s)
+{
+    struct pk_standing st = pk_replica_standing(s->replica);
+    size_t voters;
+    uint64_t stalled = pk_uvio_stalled_ms(s->uvio);
+    if (!st.leader || st.transferring || stalled < STALLED_MS ||
+        healthy_others(s, &voters) <= voters / 2) {
+        return;
+    }
+    pk_log(PK_LOG_WARN, "disk-stalls", "node", s->self.name, "ms", pk_log_u64(stalled),
+           NULL);
+    (void)pk_replica_transfer(s->replica, 0);
+}
+
 static void on_sweep(uv_timer_t *timer)
 {
     struct pk_server *s = timer->data;
+    leave_to_faster_disks(s);
     pk_conns_sweep(s);
     pk_health_sweep(s);
     pk_dash_sample(s->dash);
@@ -212,6 +247,14 @@ static void on_disk_failed(void *ctx, const char *why)
     struct pk_server *s = ctx;
     pk_log(PK_LOG_ERROR, "stopped", "node", s->self.name, "why", why, NULL);
     _exit(EXIT_DISK);
+}
+
+/* What libraft finds remarkable; its details are for --verbose. */
+static void on_trace(void *ctx, int level, const char *message)
+{
+    struct pk_server *s = ctx;
+    pk_log(level <= 2 ? PK_LOG_WARN : PK_LOG_DEBUG, "consensus", "node", s->self.name,
+           "says", message, NULL);
 }
 
 /* The digest of our state goes to all other nodes, and theirs come to us. */
@@ -506,6 +549,7 @@ static int start_replica(struct pk_server *s)
                                   .gap = on_gap,
                                   .standing = on_standing,
                                   .marked = on_marked,
+                                  .trace = on_trace,
                                   .broken = on_broken};
     s->turn = pk_turn_new(&to, &hooks);
     struct pk_replica_options ro = {.id = s->self.id,
