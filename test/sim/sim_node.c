@@ -508,6 +508,7 @@ void sim_node_crash(struct sim_node *n, bool power)
     n->shared->guards.g5 += g.g5;
     n->shared->guards.g6 += g.g6;
     n->shared->guards.g7 += g.g7;
+    n->shared->guards.g8 += g.g8;
     end_life(n, power);
     n->condition = n->condition == SIM_SICK ? SIM_DEAD : n->condition;
 }
