@@ -819,13 +819,14 @@ void pk_store_free(struct pk_store *s)
     }
     pk_door_resize(s->making_bytes, 0);
     pk_door_resize(s->put, 0);
+    pk_store_free_reads(s);
     pk_door_resize(s, 0);
 }
 
 void pk_store_maybe_closed(struct pk_store *s)
 {
     bool busy = s->n_flights > 0 || s->making_bytes != NULL || s->put != NULL ||
-                s->reads > 0 || s->is_syncing;
+                s->reads != NULL || s->is_syncing;
     if (!s->closing || busy || s->closed == NULL) {
         return;
     }

@@ -44,6 +44,7 @@ struct pk_flight {
 };
 
 struct pk_snapshot_put;
+struct pk_snapshot_read;
 
 struct pk_store {
     struct pk_store_options o;
@@ -78,7 +79,8 @@ struct pk_store {
 
     uint64_t slots[PK_STORE_SLOTS]; /* index of the snapshot in it; 0: none */
     struct pk_snapshot_put *put;    /* the one that is being written; NULL: none */
-    unsigned reads, readers[PK_STORE_SLOTS]; /* snapshots that are being read */
+    struct pk_snapshot_read *reads; /* those that are being read */
+    unsigned readers[PK_STORE_SLOTS];
 
     void (*closed)(void *ctx);
     void *closed_ctx;
@@ -110,6 +112,7 @@ int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out);
 /* One that waits for space on the disk is tried again, or given up. */
 void pk_store_retry_snapshot(struct pk_store *s);
 void pk_store_cancel_snapshot(struct pk_store *s);
+void pk_store_free_reads(struct pk_store *s);
 
 #define PK_STORE_REPLACE                                                                 \
     "; replace this node: start it with an empty directory, then 'picket cluster "       \
