@@ -45,6 +45,7 @@ struct pk_replica {
     uint64_t origin;
     struct pk_log_use (*use)(void *ctx);
     void *use_ctx;
+    bool waits; /* see pk_replica_should_wait */
     uint32_t threshold, trailing;
 
     /* What is replicated: the same on every node that has run the same entries. */

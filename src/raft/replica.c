@@ -29,12 +29,12 @@ void pk_replica_break(struct pk_replica *r, const char *why)
     }
 }
 
-/* The library's words about what it has just refused. */
+/* Why something was just refused: in the words of our disk, or else in the library's. */
 static const char *refusal(struct pk_replica *r, const char *what, int rv)
 {
-    const char *said = raft_errmsg(&r->raft);
-    const char *below = r->io->errmsg;
-    said = said[0] != '\0' ? said : below[0] != '\0' ? below : raft_strerror(rv);
+    const char *said = r->io->errmsg;
+    said = said[0] != '\0' ? said : raft_errmsg(&r->raft);
+    said = said[0] != '\0' ? said : raft_strerror(rv);
     snprintf(r->why, sizeof r->why, "%s: %s", what, said);
     return r->why;
 }
@@ -68,20 +68,30 @@ static void settle(struct raft *raft, const struct pk_replica_options *o)
 }
 
 /* libraft counts entries. What is limited is bytes: so its counts are set anew, from the
- * bytes that the log has now. Not while a snapshot is being written, because libraft
- * reads them again at its end. */
+ * bytes that the log has now. While a snapshot is being written, the count to keep stays,
+ * because libraft reads it again at the end. */
 static void bound_log(struct pk_replica *r)
 {
-    if (r->use == NULL || r->broken || r->closing || r->raft.legacy.snapshot_taking) {
+    unsigned threshold = r->threshold != 0 ? r->threshold : ENTRIES_MAX;
+    if (r->use == NULL || r->broken || r->closing) {
         return;
     }
     struct pk_log_use use = r->use(r->use_ctx);
+    r->waits = use.waits;
+    if (r->raft.legacy.snapshot_taking) {
+        raft_set_snapshot_threshold(&r->raft, threshold); /* one is enough */
+        return;
+    }
     uint64_t applied = raft_last_applied(&r->raft);
     uint64_t kept = applied >= use.keep_from ? applied - use.keep_from + 1 : 1;
     unsigned most = r->trailing != 0 ? r->trailing : ENTRIES_MAX;
-    unsigned threshold = r->threshold != 0 ? r->threshold : ENTRIES_MAX;
     raft_set_snapshot_trailing(&r->raft, kept < most ? (unsigned)kept : most);
     raft_set_snapshot_threshold(&r->raft, use.wants ? 1 : threshold);
+}
+
+bool pk_replica_should_wait(const struct pk_replica *r)
+{
+    return r->waits;
 }
 
 void pk_replica_poll(struct pk_replica *r)

@@ -171,6 +171,9 @@ const char *pk_replica_change(struct pk_replica *r, enum pk_change what, uint64_
  * that a snapshot is due. Call it when the library may have done something; pk_turn_end
  * does. */
 void pk_replica_poll(struct pk_replica *r);
+/* As of the last pk_replica_poll: the log has little room, and the disk is making more.
+ * Entries that are proposed now may be refused, later ones will not. */
+bool pk_replica_should_wait(const struct pk_replica *r);
 /* Hands leadership to `id` (0: to whoever is best). NULL, or why not. */
 const char *pk_replica_transfer(struct pk_replica *r, uint64_t id);
 

@@ -160,16 +160,32 @@ static uint32_t spares(const struct pk_store *s)
     return n;
 }
 
-unsigned short pk_store_capacity(const struct pk_store *s)
+/* Bytes in segments that are ready, and that no entry in our hands will take. */
+static uint64_t free_bytes(const struct pk_store *s)
 {
     uint64_t left = s->meta.segment_bytes - s->offset;
-    uint64_t kib = (left + (uint64_t)spares(s) * s->meta.segment_bytes) / 1024;
-    return kib < UINT16_MAX ? (unsigned short)kib : UINT16_MAX;
+    left += (uint64_t)spares(s) * s->meta.segment_bytes;
+    return left > s->pending ? left - s->pending : 0;
+}
+
+static bool makes_room(const struct pk_store *s)
+{
+    return s->making_bytes != NULL || pk_store_writes_snapshot(s);
 }
 
 unsigned short pk_store_reserve(const struct pk_store *s)
 {
     uint64_t kib = s->meta.segment_bytes / 1024;
+    return kib < UINT16_MAX ? (unsigned short)kib : UINT16_MAX;
+}
+
+/* A disk that is busy is not a full one: while it makes room, nothing is refused. */
+unsigned short pk_store_capacity(const struct pk_store *s)
+{
+    uint64_t kib = free_bytes(s) / 1024;
+    if (kib < pk_store_reserve(s) && makes_room(s)) {
+        return pk_store_reserve(s);
+    }
     return kib < UINT16_MAX ? (unsigned short)kib : UINT16_MAX;
 }
 
@@ -368,6 +384,13 @@ static void note_in_segment(struct pk_store *s, const struct draft *d, uint64_t 
     g->bytes += size;
 }
 
+/* About what an entry takes on disk. */
+static uint64_t entry_bytes(const struct raft_entry *e)
+{
+    uint64_t bytes = PK_RECORD_HEAD + (e->buf.len + UINT64_C(7)) / 8 * 8;
+    return bytes * PK_SECTOR / PK_SECTOR_DATA;
+}
+
 /* Moves the appends that are in the batch from the queue to the flight. */
 static void move_appends(struct pk_store *s, struct pk_flight *f, const unsigned *taken,
                          size_t n)
@@ -376,6 +399,9 @@ static void move_appends(struct pk_store *s, struct pk_flight *f, const unsigned
     f->end = &f->whole;
     for (size_t i = 0; i < n; i++) {
         struct pk_append *a = s->first;
+        for (unsigned j = 0; j < taken[i]; j++) {
+            s->pending -= entry_bytes(&a->entries[a->written + j]);
+        }
         a->written += taken[i];
         if (a->written < a->n) {
             return;
@@ -562,6 +588,9 @@ int pk_store_append(struct pk_store *s, struct raft_io_append *req,
     a->entries = entries;
     a->n = n;
     s->tail_index += n;
+    for (unsigned i = 0; i < n; i++) {
+        s->pending += entry_bytes(&entries[i]);
+    }
     *s->end = a;
     s->end = &a->next;
     pk_store_pump(s);
@@ -689,6 +718,7 @@ struct pk_log_use pk_store_use(const struct pk_store *s)
         use.bytes += s->segments[i].used ? s->meta.segment_bytes : 0;
     }
     use.wants = use.since >= part || (pressed && use.since >= s->meta.segment_bytes / 2);
+    use.waits = makes_room(s) && free_bytes(s) < s->meta.segment_bytes + BATCH_BYTES;
     use.keep_from = keep_from(s, pressed ? 0 : part);
     return use;
 }
@@ -854,6 +884,7 @@ void pk_store_close(struct pk_store *s, void (*closed)(void *ctx), void *ctx)
         req->cb(req, RAFT_CANCELED);
     }
     s->end = &s->first;
+    s->pending = 0;
     pk_store_cancel_snapshot(s);
     pk_store_maybe_closed(s);
 }

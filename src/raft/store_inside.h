@@ -68,6 +68,7 @@ struct pk_store {
     uint64_t truncate, reset;              /* for the next append; 0: none */
 
     struct pk_append *first, **end; /* not yet in a batch */
+    uint64_t pending;               /* bytes that they will take */
     struct pk_append *spare_appends;
     struct pk_flight flights[PK_STORE_DEPTH]; /* a ring */
     unsigned first_flight, n_flights;
@@ -109,6 +110,8 @@ int pk_store_store(struct pk_store *s, const char *name, const unsigned char *by
 
 /* The newest snapshot that checks; NULL in *out: there is none. */
 int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out);
+/* Whether one is being written, which frees segments. */
+bool pk_store_writes_snapshot(const struct pk_store *s);
 /* One that waits for space on the disk is tried again, or given up. */
 void pk_store_retry_snapshot(struct pk_store *s);
 void pk_store_cancel_snapshot(struct pk_store *s);

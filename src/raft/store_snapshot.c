@@ -297,6 +297,11 @@ static void on_written(struct pk_disk_op *op, int error)
     pk_store_maybe_closed(s);
 }
 
+bool pk_store_writes_snapshot(const struct pk_store *s)
+{
+    return s->put != NULL && !s->put->waits;
+}
+
 void pk_store_cancel_snapshot(struct pk_store *s)
 {
     struct pk_snapshot_put *p = s->put;

@@ -535,6 +535,7 @@ static int start_replica(struct pk_server *s)
                                  .wrote = on_wrote,
                                  .failed = on_disk_failed,
                                  .marked = on_peer_marked,
+                                 .log_bytes = o->log_bytes,
                                  .ctx = s};
     s->uvio = pk_uvio_new(&io, why, sizeof why);
     if (s->uvio == NULL) {

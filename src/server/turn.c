@@ -367,7 +367,7 @@ static bool is_worth_it(const struct pk_turn *t)
 static bool must_hold(struct pk_turn *t)
 {
     return t->n_flights == t->in_flight || t->standing.transferring ||
-           adoption_is_in_flight(t);
+           adoption_is_in_flight(t) || pk_replica_should_wait(t->replica);
 }
 
 /* States are compared now and then, also when there is nothing else to do. */

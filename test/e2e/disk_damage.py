@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every file of a node's directory, damaged while the node is down: bits flipped, files
+cut, blocks zeroed, files removed.
+
+A start with damaged files either refuses with one line that names the file and says what
+to do, and changes nothing; or it serves, and then everything that was acknowledged is
+there. $PICKET_DISK_DAMAGE is how often each sort of damage is done to each kind of file
+(default: a few times, 100 for a whole campaign), $PICKET_DISK_DAMAGE_SEED the seed.
+"""
+import hashlib
+import os
+import random
+import re
+import shutil
+
+from cluster import Cluster
+from tap import Failed, check, contains, equal, main, test, wait_until
+
+TIMES = int(os.environ.get("PICKET_DISK_DAMAGE", "2"))
+SEED = int(os.environ.get("PICKET_DISK_DAMAGE_SEED", "1"))
+BLOCK = 4096
+TTL_MS = 86400000  # outlives the test
+HOLDS = 12
+REGISTERS = 4
+VALUE = 60000      # bytes of a large value: a snapshot is due after 70 of them
+PERMITTED = ("--log-mb", "16")
+
+
+# ---- a node with a past ----
+
+class Past:
+    """What a node has acknowledged."""
+
+    def __init__(self):
+        self.lease = 0
+        self.tokens = {}
+        self.fences = {}
+        self.seen = []  # tokens of this trial
+
+    @property
+    def last_token(self):
+        return max(self.tokens.values(), default=0)
+
+    def hold(self, c, n):
+        for _ in range(n):
+            name = f"lock/{len(self.tokens)}"
+            self.tokens[name] = c.ask("LOCK", "ACQUIRE", self.lease, name)["token"]
+
+    def fence(self, c, times):
+        """Writes large values, many at a time, to the registers in turn."""
+        for i in range(times):
+            value = f"{i} {random.random()} " + "x" * VALUE
+            c.send("FENCE", "SET", f"register/{i % REGISTERS}", self.last_token, value)
+            self.fences[f"register/{i % REGISTERS}"] = value
+        for _ in range(times):
+            equal(c.reply()["status"], "OK")
+
+    def grow(self, node, times):
+        with node.connect() as c:
+            if self.lease == 0:
+                self.lease = c.ask("LEASE", "OPEN", TTL_MS)["lease"]
+            self.hold(c, HOLDS // 2)
+            self.fence(c, times)
+            self.hold(c, HOLDS // 2)
+
+    def verify(self, node):
+        """Everything is there, and the next token is greater than all before."""
+        with node.connect() as c:
+            for name, token in self.tokens.items():
+                rows = c.ask("LOCK", "SHOW", name).get("rows") or []
+                equal((name, [r["token"] for r in rows if r["kind"] == "hold"]),
+                      (name, [token]))
+            for name, value in self.fences.items():
+                check(c.ask("FENCE", "GET", name)["value"] == value,
+                      f"{name} has another value than the one that was acknowledged")
+            equal(c.ask("LEASE", "RENEW", self.lease)["status"], "OK")
+            name = f"new/{os.getpid()}/{len(self.seen)}"
+            new = c.ask("LOCK", "TRY", self.lease, name)["token"]
+            last = max([self.last_token, *self.seen])
+            check(new > last, f"token {new} after {last}")
+            self.seen.append(new)
+
+
+# ---- files ----
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def write(path, data):
+    with open(path, "wb") as f:
+        f.write(data)
+
+
+def sector_numbers(data):
+    """Of the batches that wrote the sectors of a segment (src/raft/README.md)."""
+    return [int.from_bytes(data[i + 500:i + 508], "little")
+            for i in range(0, len(data), 512)]
+
+
+def kinds(folder):
+    """The files of a node by what they are for: {kind: (name, where it ends)}."""
+    out = {name: (name, None)
+           for name in ("identity", "peers", "lock", "raft/meta", "raft/mark")
+           if os.path.exists(os.path.join(folder, name))}
+    names = sorted(os.listdir(os.path.join(folder, "raft")))
+    highest = {}
+    for name in names:
+        if name.startswith("log-"):
+            numbers = sector_numbers(read(os.path.join(folder, "raft", name)))
+            highest[max(numbers)] = (f"raft/{name}", 512 * numbers.index(max(numbers)))
+    order = sorted(highest)
+    check(len(order) > 2, f"only {len(order)} segments")
+    out["log, current"] = highest[order[-1]]
+    out["log, before it"] = highest[order[-2]]
+    out["log, oldest"] = highest[order[0]]
+    snapshots = sorted((int.from_bytes(read(os.path.join(folder, "raft", n))[24:32],
+                                       "little"), n)
+                       for n in names if n.startswith("snapshot-"))
+    check(snapshots[-2][0] > 0, f"fewer than two snapshots: {snapshots}")
+    out["snapshot, newest"] = (f"raft/{snapshots[-1][1]}", None)
+    out["snapshot, before it"] = (f"raft/{snapshots[-2][1]}", None)
+    return out
+
+
+def fingerprint(folder):
+    digest = hashlib.sha256()
+    for at, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            digest.update(f"{at}/{name}\n".encode())
+            digest.update(read(os.path.join(at, name)))
+    return digest.hexdigest()
+
+
+# ---- damage ----
+
+def place(rng, data, end):
+    """Anywhere, or near the place where the file was written last."""
+    if end is None or rng.random() < 0.5:
+        return rng.randrange(len(data))
+    return min(len(data) - 1, max(0, end + rng.randrange(-8 * BLOCK, 3 * BLOCK)))
+
+
+def flip(rng, data, end):
+    at = place(rng, data, end)
+    bit = 1 << rng.randrange(8)
+    return data[:at] + bytes([data[at] ^ bit]) + data[at + 1:], f"byte {at} ^ {bit}"
+
+
+def cut(rng, data, end):
+    at = place(rng, data, end)
+    return data[:at], f"cut to {at} of {len(data)} bytes"
+
+
+def zero(rng, data, end):
+    at = place(rng, data, end)
+    at = at // BLOCK * BLOCK if len(data) > BLOCK else at
+    out = data[:at] + bytes(min(BLOCK, len(data) - at)) + data[at + BLOCK:]
+    return out, f"4096 bytes from {at} are zero"
+
+
+SORTS = {"flip": flip, "cut": cut, "zero": zero}
+
+
+class Victim:
+    """A node, a copy of its directory, and what a start makes of it after damage."""
+
+    def __init__(self, t):
+        self.cluster = Cluster(t.program, t.path("c"), 1, flags=PERMITTED)
+        self.node = self.cluster.nodes[0]
+        self.copy = t.path("copy")
+        self.past = Past()
+        self.results = {}
+
+    def live(self, *grown):
+        """Starts, does so much, and is killed; its directory is the one to damage."""
+        for times in grown:
+            self.node.start()
+            self.cluster.leader()
+            self.past.grow(self.node, times)
+            self.node.kill()
+        shutil.copytree(self.node.data, self.copy)
+        return kinds(self.copy)
+
+    def restore(self):
+        shutil.rmtree(self.node.data)
+        shutil.copytree(self.copy, self.node.data)
+        write(self.node.log, b"")
+
+    def serves(self):
+        """False: it has ended instead."""
+        wait_until(lambda: not self.node.alive() or self.node.serves(),
+                   what="a start or a refusal")
+        return self.node.alive()
+
+    def judge_refusal(self, name, before):
+        code = self.node.process.returncode
+        said = self.node.words()
+        check(code == 125, f"ended with {code}: {said}")
+        check(said.count("\n") == 1 and said.startswith("picket serve: "),
+              f"not one line: {said!r}")
+        contains(said, name)
+        check(re.search("picket cluster|remove this node", said),
+              f"does not say what to do: {said!r}")
+        equal(fingerprint(os.path.join(self.node.data, "raft")), before)
+
+    def start(self, name):
+        """'refused', or 'served' after everything was found and found once more."""
+        before = fingerprint(os.path.join(self.node.data, "raft"))
+        self.past.seen = []
+        self.node.start()
+        if not self.serves():
+            self.judge_refusal(name, before)
+            return "refused"
+        self.past.verify(self.node)
+        self.node.kill()
+        self.node.start()
+        check(self.serves(), f"a second start is refused: {self.node.last_words()}")
+        self.past.verify(self.node)
+        return "served"
+
+    def damage(self, kind, name, what, data):
+        """Starts with the damaged file (None: it is gone) and counts how that ended."""
+        self.restore()
+        path = os.path.join(self.node.data, name)
+        if data is None:
+            os.unlink(path)
+        else:
+            write(path, data)
+        try:
+            result = self.start(name)
+        except Failed as e:
+            code = self.node.process.poll()
+            result = "crashed" if code is not None and code not in (0, 125) else "lost"
+            print(f"# {kind}, {name}: {what}: {result}: {e}".replace("\n", "\n# "))
+        finally:
+            self.node.kill()
+        counts = self.results.setdefault(kind, {"refused": 0, "served": 0, "lost": 0,
+                                                "crashed": 0})
+        counts[result] += 1
+        return result
+
+    def report(self):
+        print(f"# {'file':22} {'tried':>6} {'refused':>8} {'served':>7} {'lost':>5} "
+              f"{'crashed':>8}")
+        for kind, n in self.results.items():
+            print(f"# {kind:22} {sum(n.values()):6} {n['refused']:8} {n['served']:7} "
+                  f"{n['lost']:5} {n['crashed']:8}")
+        for kind, n in self.results.items():
+            equal((kind, n["lost"], n["crashed"]), (kind, 0, 0))
+
+
+@test(timeout=600 + 60 * TIMES)
+def damage__to_any_file_is_refused_or_harmless(t):
+    victim = Victim(t)
+    files = victim.live(160, 90)
+    for kind, (name, end) in files.items():
+        data = read(os.path.join(victim.copy, name))
+        for sort, change in SORTS.items():
+            for i in range(TIMES):
+                rng = random.Random(f"{SEED} {kind} {sort} {i}")
+                damaged, what = change(rng, data, end)
+                victim.damage(kind, name, f"{sort} {i}: {what}", damaged)
+        victim.damage(kind, name, "removed", None)
+    victim.report()
+
+
+def damaged_from(data, start):
+    """Every block from there on has a bad sector."""
+    out = bytearray(data)
+    for at in range(start, len(data), BLOCK):
+        out[at + 100] ^= 1
+    return bytes(out)
+
+
+@test
+def damage__where_the_log_has_not_been_is_mended(t):
+    """Otherwise the node would refuse to start much later, when its log ends there."""
+    victim = Victim(t)
+    files = victim.live(160, 90)
+    victim.restore()
+    for kind in ("log, current", "log, before it", "log, oldest"):
+        name, end = files[kind]
+        path = os.path.join(victim.node.data, name)
+        data = read(path)
+        numbers = sector_numbers(data)
+        end = 512 * (len(numbers) - numbers[::-1].index(max(numbers)))
+        write(path, damaged_from(data, BLOCK if kind == "log, oldest" else end + BLOCK))
+    equal(victim.start(files["log, current"][0]), "served")
+    for _ in range(8):  # the log goes on through all segments, and ends anywhere
+        victim.past.grow(victim.node, 37)
+        victim.node.kill()
+        victim.node.start()
+        check(victim.serves(), f"refused: {victim.node.last_words()}")
+        victim.past.verify(victim.node)
+
+
+main()
