@@ -22,7 +22,7 @@
 #include "host/fd.h"
 
 enum {
-    VERSION = 2,
+    VERSION = 3,
     MAGIC_BYTES = 4,
     DIGEST_BYTES = 8,
     VARINT_MOST = 10,
@@ -223,8 +223,7 @@ static const char *not_new(const char *dir)
     }
     for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
         const char *n = e->d_name;
-        if (strcmp(n, "raft") == 0 || strcmp(n, "began") == 0 ||
-            strcmp(n, "peers") == 0) {
+        if (strcmp(n, "raft") == 0 || strcmp(n, "peers") == 0) {
             why = sentence("%s has data of a node, but its identity is gone: %s", dir,
                            START_OVER);
         } else if (why == NULL && n[0] != '.' && strcmp(n, "lock") != 0 &&
@@ -244,6 +243,7 @@ static bool decode_identity(const unsigned char *in, size_t len, struct pk_ident
     struct pk_reader r = unseal(in, len, identity_magic);
     out->cluster = pk_read_uint(&r);
     out->id = pk_read_uint(&r);
+    out->founding = pk_read_ranged(&r, 0, 1) == 1;
     read_text(&r, out->name, sizeof out->name);
     return !r.bad && r.at == r.end && pk_node_name_wrong(out->name) == NULL &&
            pk_node_id_is_valid(out->id);
@@ -313,6 +313,7 @@ const char *pk_identity_create(const char *dir, struct pk_identity *id)
     struct pk_writer w = begin(bytes, identity_magic);
     pk_write_uint(&w, id->cluster);
     pk_write_uint(&w, id->id);
+    pk_write_uint(&w, id->founding);
     pk_write_bytes(&w, pk_text(id->name));
     if (!replace_file(dir, "identity", bytes, seal(&w))) {
         return sentence("can't write %s/identity: %s", dir, strerror(errno));

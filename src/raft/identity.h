@@ -34,6 +34,7 @@ enum {
 
 struct pk_identity {
     uint64_t cluster; /* 0: it belongs to none yet */
+    bool founding;    /* it founded the cluster, and has not admitted all first nodes */
     uint64_t id;      /* random, 1 to 2^63 - 1 */
     char name[PK_NODE_NAME_MAX];
 };

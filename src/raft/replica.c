@@ -39,12 +39,22 @@ static const char *refusal(struct pk_replica *r, const char *what, int rv)
     return r->why;
 }
 
+/* ---- libraft ---- */
+
+static void on_trace(struct raft_tracer *t, int type, const void *info)
+{
+    struct pk_replica *r = t->impl;
+    const struct raft_tracer_info *i = info;
+    if (type == RAFT_TRACER_DIAGNOSTIC) {
+        r->hooks.trace(r->hooks.ctx, i->diagnostic.level, i->diagnostic.message);
+    }
+}
+
 /* ---- life ---- */
 
 static void settle(struct raft *raft, const struct pk_replica_options *o)
 {
     unsigned election = o->election_ms != 0 ? o->election_ms : ELECTION_MS;
-    raft->tracer = NULL; /* it would write to stderr */
     raft_set_election_timeout(raft, election);
     raft_set_heartbeat_timeout(raft, election / HEARTBEATS);
     raft_set_install_snapshot_timeout(raft, INSTALL_SNAPSHOT_MS);
@@ -102,6 +112,7 @@ struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_op
                              .use_ctx = o->use_ctx,
                              .threshold = o->threshold,
                              .trailing = o->trailing};
+    r->tracer = (struct raft_tracer){.impl = r, .version = 2, .emit = on_trace};
     r->end_of_requests = &r->first_request;
     pk_state_open(r);
     r->guard = pk_raft_guard_install(io, &r->raft, o->guards_off);
@@ -111,6 +122,7 @@ struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_op
         pk_replica_free(r);
         return NULL;
     }
+    r->raft.tracer = hooks->trace == NULL ? NULL : &r->tracer;
     settle(&r->raft, o);
     return r;
 }

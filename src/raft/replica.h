@@ -87,6 +87,9 @@ struct pk_replica_hooks {
     /* The digest of the state after entry `index`, for all other nodes: each of them gives
      * it to its own pk_replica_hear_mark. NULL: there are no others. */
     void (*marked)(void *ctx, uint64_t index, uint64_t digest);
+    /* What libraft has to say: level 1 is an error, 2 a warning, higher ones are details.
+     * NULL: nobody wants to know. */
+    void (*trace)(void *ctx, int level, const char *message);
     /* This replica can't go on (its state is not the majority's, or its log can't be
      * read). Must not
      * come back to the library: stop the process, or in the simulator this node. From

@@ -16,8 +16,8 @@ enum {
     BATCH_BYTES = 1024 * 1024, /* of entries in one batch, if it has more than one */
     BATCH_RECORDS = 256,
     FIRST_SEGMENTS = 2,
-    PARTS_OF_LOG = 4,      /* a snapshot after so much of it, and as much kept behind */
-    IDLE_TICKS = 10,       /* then the mark is flushed */
+    PARTS_OF_LOG = 4,       /* a snapshot after so much of it, and as much kept behind */
+    IDLE_TICKS = 10,        /* then the mark is flushed */
     LEFT_FREE_SEGMENTS = 4, /* of the disk, for snapshots */
 };
 
@@ -454,8 +454,7 @@ static bool write_batch(struct pk_store *s)
     if (!find_place(s, size, d.resets)) {
         return false;
     }
-    struct pk_flight *f =
-        &s->flights[(s->first_flight + s->n_flights) % PK_STORE_DEPTH];
+    struct pk_flight *f = &s->flights[(s->first_flight + s->n_flights) % PK_STORE_DEPTH];
     struct pk_batch_head h = {.owner = s->o.owner,
                               .number = ++s->chosen,
                               .before = s->number,
@@ -495,8 +494,8 @@ static void note_durable(struct pk_store *s)
     pk_mark_encode(s->o.owner.incarnation, s->durable, sector);
     uint64_t offset = s->mark_slot ? PK_SECTOR : 0;
     s->mark_slot = !s->mark_slot;
-    s->mark_dirty = s->o.disk->note(s->o.disk->ctx, mark_name, offset, sector,
-                                    sizeof sector) == 0;
+    s->mark_dirty =
+        s->o.disk->note(s->o.disk->ctx, mark_name, offset, sector, sizeof sector) == 0;
     s->idle_ticks = 0;
 }
 
@@ -713,8 +712,7 @@ static uint64_t keep_from(const struct pk_store *s, uint64_t most)
 struct pk_log_use pk_store_use(const struct pk_store *s)
 {
     struct pk_log_use use = {.since = s->written - s->written_at_snapshot};
-    uint64_t part =
-        (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
+    uint64_t part = (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
     bool no_more = s->lacks_space || s->meta.segments >= segments_max(s);
     bool pressed = no_more && spares(s) < PK_STORE_SPARES;
     for (uint32_t i = 0; i < s->meta.segments; i++) {
@@ -726,6 +724,12 @@ struct pk_log_use pk_store_use(const struct pk_store *s)
     use.waits = makes_room(s) && free_bytes(s) < s->meta.segment_bytes + BATCH_BYTES;
     use.keep_from = keep_from(s, pressed ? 0 : part);
     return use;
+}
+
+bool pk_store_is_writing(const struct pk_store *s, uint64_t *durable)
+{
+    *durable = s->durable;
+    return s->n_flights > 0;
 }
 
 uint64_t pk_store_last_index(const struct pk_store *s)
@@ -848,13 +852,14 @@ void pk_store_free(struct pk_store *s)
     }
     pk_door_resize(s->making_bytes, 0);
     pk_door_resize(s->put, 0);
+    pk_store_free_reads(s);
     pk_door_resize(s, 0);
 }
 
 void pk_store_maybe_closed(struct pk_store *s)
 {
     bool busy = s->n_flights > 0 || s->making_bytes != NULL || s->put != NULL ||
-                s->reads > 0 || s->is_syncing;
+                s->reads != NULL || s->is_syncing;
     if (!s->closing || busy || s->closed == NULL) {
         return;
     }

@@ -6,18 +6,18 @@
 #include "raft/store.h"
 
 enum {
-    PK_STORE_DEPTH = 4, /* batches on their way to the disk */
+    PK_STORE_DEPTH = 4,  /* batches on their way to the disk */
     PK_STORE_SPARES = 2, /* segments that are kept ready */
     PK_STORE_SLOTS = 3,  /* of snapshots */
     PK_STORE_PAUSE = 10, /* ticks before a snapshot that lacked space is tried again */
 };
 
 struct pk_segment {
-    bool used;           /* holds batches of the log */
-    uint64_t order;      /* number of its first batch */
+    bool used;            /* holds batches of the log */
+    uint64_t order;       /* number of its first batch */
     uint64_t first_index; /* of its first entry */
-    uint64_t last_index; /* the highest of an entry in it */
-    uint64_t bytes;      /* of its batches */
+    uint64_t last_index;  /* the highest of an entry in it */
+    uint64_t bytes;       /* of its batches */
 };
 
 /* An append on its way; before its entries the log may have to be cut. */
@@ -45,6 +45,7 @@ struct pk_flight {
 };
 
 struct pk_snapshot_put;
+struct pk_snapshot_read;
 
 struct pk_store {
     struct pk_store_options o;
@@ -63,9 +64,9 @@ struct pk_store {
     uint32_t chain;
     uint64_t durable; /* number of the last batch that is durable with all before */
     uint64_t written, written_at_snapshot; /* bytes of batches */
-    uint64_t batched_index, batched_term; /* of the last entry in a batch */
-    uint64_t tail_index;      /* of the last entry handed to us */
-    uint64_t truncate, reset; /* for the next append; 0: none */
+    uint64_t batched_index, batched_term;  /* of the last entry in a batch */
+    uint64_t tail_index;                   /* of the last entry handed to us */
+    uint64_t truncate, reset;              /* for the next append; 0: none */
 
     struct pk_append *first, **end; /* not yet in a batch */
     uint64_t pending;               /* bytes that they will take */
@@ -83,7 +84,8 @@ struct pk_store {
     struct pk_snapshot_put *put;    /* the one that is being written; NULL: none */
     bool put_lacked_space;          /* the last one that was tried failed for that */
     unsigned put_pause;             /* ticks until the next one may be tried */
-    unsigned reads, readers[PK_STORE_SLOTS]; /* snapshots that are being read */
+    struct pk_snapshot_read *reads; /* those that are being read */
+    unsigned readers[PK_STORE_SLOTS];
 
     void (*closed)(void *ctx);
     void *closed_ctx;
@@ -117,6 +119,7 @@ bool pk_store_writes_snapshot(const struct pk_store *s);
 /* One that waits for space on the disk is tried again, or given up. */
 void pk_store_retry_snapshot(struct pk_store *s);
 void pk_store_cancel_snapshot(struct pk_store *s);
+void pk_store_free_reads(struct pk_store *s);
 
 #define PK_STORE_REPLACE                                                                 \
     "; replace this node: start it with an empty directory, then 'picket cluster "       \

@@ -152,10 +152,9 @@ static int read_segment(struct pk_store *s, uint32_t segment, unsigned char **by
     }
     if (len != s->meta.segment_bytes) {
         *bytes = pk_door_resize(*bytes, 0);
-        return pk_store_refuse(s, RAFT_CORRUPT,
-                               "raft/%s has %zu bytes instead of %" PRIu32
-                               PK_STORE_REPLACE,
-                               name, len, s->meta.segment_bytes);
+        return pk_store_refuse(
+            s, RAFT_CORRUPT, "raft/%s has %zu bytes instead of %" PRIu32 PK_STORE_REPLACE,
+            name, len, s->meta.segment_bytes);
     }
     return 0;
 }

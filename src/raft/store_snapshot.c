@@ -21,7 +21,8 @@ struct pk_snapshot_put {
     unsigned char bytes[PK_SNAPSHOT_HEAD];
 };
 
-struct reading {
+struct pk_snapshot_read {
+    struct pk_snapshot_read *next;
     struct pk_disk_op op;
     struct pk_store *store;
     struct raft_io_snapshot_get *req;
@@ -137,9 +138,26 @@ int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out)
     return 0;
 }
 
+static void drop_read(struct pk_store *s, struct pk_snapshot_read *r)
+{
+    struct pk_snapshot_read **at = &s->reads;
+    while (*at != r) {
+        at = &(*at)->next;
+    }
+    *at = r->next;
+    pk_door_resize(r, 0);
+}
+
+void pk_store_free_reads(struct pk_store *s)
+{
+    while (s->reads != NULL) {
+        drop_read(s, s->reads);
+    }
+}
+
 static void on_read(struct pk_disk_op *op, int error)
 {
-    struct reading *r = op->data;
+    struct pk_snapshot_read *r = op->data;
     struct pk_store *s = r->store;
     struct raft_io_snapshot_get *req = r->req;
     struct raft_snapshot *found = error == 0 ? unpack(s, op->bytes, op->len) : NULL;
@@ -150,9 +168,8 @@ static void on_read(struct pk_disk_op *op, int error)
                         error == 0 ? "it is damaged" : strerror(error));
         s->o.failed(s->o.ctx, s->why);
     }
-    s->reads--;
     s->readers[r->slot]--;
-    pk_door_resize(r, 0);
+    drop_read(s, r);
     if (!s->failed) {
         req->cb(req, found, 0);
         pk_store_maybe_closed(s);
@@ -162,14 +179,15 @@ static void on_read(struct pk_disk_op *op, int error)
 int pk_store_snapshot_get(struct pk_store *s, struct raft_io_snapshot_get *req,
                           raft_io_snapshot_get_cb cb)
 {
-    struct reading *r = pk_door_resize(NULL, sizeof *r);
-    *r = (struct reading){.store = s, .req = req, .slot = newest_slot(s)};
+    struct pk_snapshot_read *r = pk_door_resize(NULL, sizeof *r);
+    *r = (struct pk_snapshot_read){.store = s, .req = req, .slot = newest_slot(s)};
     r->op.kind = PK_DISK_READ;
     r->op.done = on_read;
     r->op.data = r;
     slot_name(r->slot, r->op.name);
     req->cb = cb;
-    s->reads++;
+    r->next = s->reads;
+    s->reads = r;
     s->readers[r->slot]++;
     s->o.disk->submit(s->o.disk->ctx, &r->op);
     return 0;

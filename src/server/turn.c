@@ -233,9 +233,16 @@ struct pk_turn *pk_turn_new(const struct pk_turn_options *o,
     return t;
 }
 
+static void on_trace(void *ctx, int level, const char *message)
+{
+    struct pk_turn *t = ctx;
+    t->hooks.trace(t->hooks.ctx, level, message);
+}
+
 struct pk_replica_hooks pk_turn_replica_hooks(struct pk_turn *t)
 {
     return (struct pk_replica_hooks){
+        .trace = t->hooks.trace == NULL ? NULL : on_trace,
         .ctx = t,
         .stepped = on_stepped,
         .applied = on_applied,

@@ -168,9 +168,8 @@ static bool append(unsigned n, uint32_t most)
                            .seed = (uint32_t)rng_next(&w.rng),
                            .len = (uint32_t)rng_below(&w.rng, most) / 8 * 8,
                            .before = before};
-        l->entries[i] = (struct raft_entry){.term = f->term,
-                                            .type = RAFT_COMMAND,
-                                            .buf = {malloc(f->len + 1), f->len}};
+        l->entries[i] = (struct raft_entry){
+            .term = f->term, .type = RAFT_COMMAND, .buf = {malloc(f->len + 1), f->len}};
         fill(l->entries[i].buf.base, f);
     }
     l->last = w.last;
@@ -403,7 +402,8 @@ static void step(void)
 {
     uint64_t what = rng_below(&w.rng, 100);
     if (what < 45) {
-        append(1 + (unsigned)rng_below(&w.rng, 4), rng_chance(&w.rng, 50) ? DATA_MAX : 300);
+        append(1 + (unsigned)rng_below(&w.rng, 4),
+               rng_chance(&w.rng, 50) ? DATA_MAX : 300);
     } else if (what < 85) {
         (void)finish_one();
     } else if (what < 88) {
@@ -724,7 +724,8 @@ TEST(open__of_an_empty_folder_is_refused)
 {
     memset(&w, 0, sizeof w);
     sim_disk_init(&w.disk);
-    struct pk_store_options o = {.disk = &w.disk.disk, .owner = owner, .failed = on_failed};
+    struct pk_store_options o = {
+        .disk = &w.disk.disk, .owner = owner, .failed = on_failed};
     w.store = pk_store_new(&o);
     const char *wrong = pk_store_open(w.store);
     CHECK(wrong != NULL && strstr(wrong, "raft/meta is gone") != NULL);
