@@ -221,9 +221,10 @@ const struct pk_cli_verb pk_cli_serve = {
         "three or five of them go on when one or two of them die. Clients use\n"
         "--on picket://HOST[:PORT],HOST...\n"
         "\n"
-        "A node whose directory is lost must not come back under its old name: remove it "
-        "with\n"
-        "'picket cluster remove', and start it empty with a new --name and --join.",
+        "The nodes of --cluster form it together, when all of them are up. A node whose "
+        "directory\n"
+        "is lost waits, with an empty one, until 'picket cluster replace NAME' admits "
+        "it.",
     .exits = "  0    stopped as asked\n"
              "  121  a write to its disk failed; nothing was acknowledged after it\n"
              "  125  our own error: a wrong call, an address in use, a damaged directory",

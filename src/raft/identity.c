@@ -37,7 +37,7 @@ static const char peers_magic[] = "PKPR";
 
 /* What to do when a node can't be what it was any more: its votes may be gone (P3). */
 #define START_OVER                                                                       \
-    "remove this node from the cluster and let it come back empty, under a new name"
+    "replace this node: start it with an empty directory, then 'picket cluster replace'"
 
 __attribute__((format(printf, 1, 2))) static const char *sentence(const char *format, ...)
 {

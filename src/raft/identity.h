@@ -6,7 +6,7 @@
  *     DIR/peers      what other nodes said last: id, name, client and HTTP address
  *     DIR/lock       held by the running process, whose number is in it
  *
- * DIR/raft and DIR/began are those of uvio.h.
+ * DIR/raft is that of the log store (README.md).
  *
  * The node id is random, made with the directory, and the consensus knows a node by
  * nothing else. A node that was wiped has lost votes and acknowledgements that others
