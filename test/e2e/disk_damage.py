@@ -8,13 +8,14 @@ to do, and changes nothing; or it serves, and then everything that was acknowled
 there. $PICKET_DISK_DAMAGE is how often each sort of damage is done to each kind of file
 (default: a few times, 100 for a whole campaign), $PICKET_DISK_DAMAGE_SEED the seed.
 """
+import contextlib
 import hashlib
 import os
 import random
 import re
 import shutil
 
-from cluster import Cluster
+from cluster import Cluster, ServerError
 from disks import Past
 from tap import Failed, check, contains, equal, main, test, wait_until
 
@@ -42,22 +43,26 @@ def sector_numbers(data):
             for i in range(0, len(data), 512)]
 
 
+def kinds_of_log(folder):
+    """The segments, by when they were written last."""
+    highest = {}
+    for name in os.listdir(os.path.join(folder, "raft")):
+        if name.startswith("log-"):
+            numbers = sector_numbers(read(os.path.join(folder, "raft", name)))
+            highest[max(numbers)] = (f"raft/{name}", 512 * numbers.index(max(numbers)))
+    order = sorted(highest)
+    check(len(order) > 1, f"only {len(order)} segments")
+    return {"log, current": highest[order[-1]], "log, before it": highest[order[-2]],
+            "log, oldest": highest[order[0]]}
+
+
 def kinds(folder):
     """The files of a node by what they are for: {kind: (name, where it ends)}."""
     out = {name: (name, None)
            for name in ("identity", "peers", "lock", "raft/meta", "raft/mark")
            if os.path.exists(os.path.join(folder, name))}
+    out |= kinds_of_log(folder)
     names = sorted(os.listdir(os.path.join(folder, "raft")))
-    highest = {}
-    for name in names:
-        if name.startswith("log-"):
-            numbers = sector_numbers(read(os.path.join(folder, "raft", name)))
-            highest[max(numbers)] = (f"raft/{name}", 512 * numbers.index(max(numbers)))
-    order = sorted(highest)
-    check(len(order) > 2, f"only {len(order)} segments")
-    out["log, current"] = highest[order[-1]]
-    out["log, before it"] = highest[order[-2]]
-    out["log, oldest"] = highest[order[0]]
     snapshots = sorted((int.from_bytes(read(os.path.join(folder, "raft", n))[24:32],
                                        "little"), n)
                        for n in names if n.startswith("snapshot-"))
@@ -238,6 +243,93 @@ def damage__where_the_log_has_not_been_is_mended(t):
         victim.node.start()
         check(victim.serves(), f"refused: {victim.node.last_words()}")
         victim.past.verify(victim.node)
+
+
+# ---- in a cluster ----
+
+def is_refused(node):
+    """Waits for what becomes of a start; True: it was refused with one line."""
+    wait_until(lambda: not node.alive() or has_joined(node), what="a start or a refusal")
+    if node.alive():
+        return False
+    said = [x for x in node.words().splitlines() if x.startswith("picket serve: ")]
+    equal((node.process.returncode, len(said)), (125, 1))
+    return True
+
+
+def has_joined(node):
+    """It follows or leads."""
+    with contextlib.suppress(OSError, ServerError):
+        return node.ask("CLUSTER", "STATUS")["leader"] not in ("", None)
+    return False
+
+
+@test
+def cluster__goes_on_without_the_node_whose_log_is_damaged(t):
+    """One node is down, the other two acknowledge; then all are killed and the log of one
+    of these two is damaged. The third one, which has missed everything, comes back."""
+    with Cluster(t.program, t.path("c"), 3, flags=SMALL_LOG) as cluster:
+        past = Past()
+        past.grow(cluster.leader(), 10)
+        away = cluster.followers()[0]
+        away.kill()
+        leader = cluster.leader()
+        past.grow(leader, 4, holds=50)
+        victim = next(n for n in cluster.nodes if n not in (leader, away))
+        with leader.connect() as c, victim.connect() as v:
+            index = c.ask("CLUSTER", "STATUS")["last_index"]
+            wait_until(lambda: v.ask("CLUSTER", "STATUS")["last_index"] >= index)
+        for node in cluster.nodes:
+            node.kill()
+        name, end = kinds_of_log(victim.data)["log, current"]
+        path = os.path.join(victim.data, name)
+        data = bytearray(read(path))
+        data[end + 100] ^= 1
+        write(path, data)
+        victim.start()
+        check(is_refused(victim), "it starts with a damaged log")
+        contains(victim.words(), name)
+        contains(victim.words(), "picket cluster replace")
+        leader.start()
+        away.start()
+        past.verify(cluster.leader())
+        check(not victim.alive(), "it runs")
+
+
+@test
+def cluster__loses_nothing_by_damage_to_one_node(t):
+    """Each kind of file in turn, of each node in turn. Damage that is refused is undone
+    afterwards, so that the next node can be damaged."""
+    rng = random.Random(SEED)
+    with Cluster(t.program, t.path("c"), 3, flags=SMALL_LOG) as cluster:
+        past, counts = Past(), {}
+        past.grow(cluster.leader(), 160)
+        past.grow(cluster.leader(), 90)
+        for turn in range(max(12, TIMES * 12)):
+            victim = cluster.nodes[turn % 3]
+            for node in cluster.nodes:
+                node.kill()
+            files = kinds(victim.data)
+            kind = sorted(files)[turn % len(files)]
+            name, end = files[kind]
+            path = os.path.join(victim.data, name)
+            whole = read(path)
+            damaged, what = flip(rng, whole, end)
+            write(path, damaged)
+            write(victim.log, b"")
+            for node in cluster.nodes:
+                node.start()
+            refused = is_refused(victim)
+            counts.setdefault(kind, [0, 0])[refused] += 1
+            print(f"# {victim.name}, {kind}: {what}: {'refused' if refused else 'served'}")
+            past.verify(cluster.leader())
+            past.grow(cluster.leader(), 10)
+            if refused:
+                write(path, whole)
+                victim.start()
+            wait_until(lambda n=victim: has_joined(n), what="a whole cluster")
+        check(all(n.alive() for n in cluster.nodes), "a node is down")
+        print(f"# served and refused: {counts}")
 
 
 main()
