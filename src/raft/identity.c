@@ -249,11 +249,29 @@ static bool decode_identity(const unsigned char *in, size_t len, struct pk_ident
            pk_node_id_is_valid(out->id);
 }
 
+/* Before the log store had a format of its own, a node always had one of these files. */
+static bool has_old_log(const char *dir)
+{
+    char path[SENTENCE_MAX];
+    bool found = false;
+    for (int i = 1; i <= 2 && !found; i++) {
+        (void)snprintf(path, sizeof path, "%s/raft/metadata%d", dir, i);
+        found = access(path, F_OK) == 0;
+    }
+    return found;
+}
+
 static const char *load_identity(const char *dir, struct pk_identity *out, bool *fresh)
 {
     unsigned char bytes[IDENTITY_MOST + 1]; /* one more, to see that it is too long */
     *out = (struct pk_identity){0};
     *fresh = false;
+    if (has_old_log(dir)) {
+        return sentence("%s/raft has the log of an older Picket, which this one can't "
+                        "read: take a backup with the old one ('picket cluster backup'), "
+                        "start this one with an empty directory, and restore the backup",
+                        dir);
+    }
     ssize_t n = read_file(dir, "identity", bytes, sizeof bytes);
     if (n < 0 && errno == ENOENT) {
         *fresh = true;

@@ -681,6 +681,7 @@ void pk_store_tick(struct pk_store *s)
     if (s->idle_ticks > IDLE_TICKS) {
         sync_mark(s);
     }
+    s->put_pause -= s->put_pause > 0;
     pk_store_retry_snapshot(s);
     pk_store_pump(s);
 }
@@ -717,7 +718,9 @@ struct pk_log_use pk_store_use(const struct pk_store *s)
     for (uint32_t i = 0; i < s->meta.segments; i++) {
         use.bytes += s->segments[i].used ? s->meta.segment_bytes : 0;
     }
-    use.wants = use.since >= part || (pressed && use.since >= s->meta.segment_bytes / 2);
+    use.wants = s->put_pause == 0 &&
+                (use.since >= part ||
+                 (pressed && use.since >= s->meta.segment_bytes / 2));
     use.waits = makes_room(s) && free_bytes(s) < s->meta.segment_bytes + BATCH_BYTES;
     use.keep_from = keep_from(s, pressed ? 0 : part);
     return use;

@@ -9,6 +9,7 @@ enum {
     PK_STORE_DEPTH = 4,  /* batches on their way to the disk */
     PK_STORE_SPARES = 2, /* segments that are kept ready */
     PK_STORE_SLOTS = 3,  /* of snapshots */
+    PK_STORE_PAUSE = 10, /* ticks before a snapshot that lacked space is tried again */
 };
 
 struct pk_segment {
@@ -79,7 +80,10 @@ struct pk_store {
     bool is_syncing;
 
     uint64_t slots[PK_STORE_SLOTS]; /* index of the snapshot in it; 0: none */
+    char bad_slot[PK_DISK_NAME_MAX]; /* one that a start could not use; "": none */
     struct pk_snapshot_put *put;    /* the one that is being written; NULL: none */
+    bool put_lacked_space;          /* the last one that was tried failed for that */
+    unsigned put_pause;             /* ticks until the next one may be tried */
     struct pk_snapshot_read *reads; /* those that are being read */
     unsigned readers[PK_STORE_SLOTS];
 
@@ -110,7 +114,7 @@ int pk_store_store(struct pk_store *s, const char *name, const unsigned char *by
 
 /* The newest snapshot that checks; NULL in *out: there is none. */
 int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out);
-/* Whether one is being written, which frees segments. */
+/* Whether one is being written, which will free segments. */
 bool pk_store_writes_snapshot(const struct pk_store *s);
 /* One that waits for space on the disk is tried again, or given up. */
 void pk_store_retry_snapshot(struct pk_store *s);

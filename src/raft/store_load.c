@@ -223,10 +223,36 @@ static int mend_unused(struct pk_store *s, const struct pk_segment_look *looks)
     return rv;
 }
 
+static int refuse_gap(struct pk_store *s, uint64_t start)
+{
+    bool bad = s->bad_slot[0] != '\0';
+    return pk_store_refuse(s, RAFT_CORRUPT,
+                           "%s%s%sthe log begins with entry %" PRIu64
+                           ", and no whole snapshot has those before it" PK_STORE_REPLACE,
+                           bad ? "raft/" : "", s->bad_slot, bad ? " is damaged: " : "",
+                           start);
+}
+
+/* The first entry of any segment. */
+static uint64_t first_of_all(const struct pk_scan *scan)
+{
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < scan->segments; i++) {
+        const struct pk_segment_look *l = &scan->looks[i];
+        if (l->begins && (first == 0 || l->first.first_index < first)) {
+            first = l->first.first_index;
+        }
+    }
+    return first;
+}
+
 static int refuse_scan(struct pk_store *s, const struct pk_scan *scan,
                        enum pk_scan_verdict verdict)
 {
     char name[PK_DISK_NAME_MAX];
+    if (verdict == PK_SCAN_LOST && scan->last == 0 && first_of_all(scan) > 1) {
+        return refuse_gap(s, first_of_all(scan));
+    }
     pk_store_segment_name(scan->at.segment, name);
     return pk_store_refuse(s, RAFT_CORRUPT, "raft/%s is damaged at offset %" PRIu64 "%s",
                            name, scan->at.offset,
@@ -310,11 +336,7 @@ int pk_store_load(struct pk_store *s, struct pk_store_loaded *out)
         rv = scan_log(s, &r, needed);
     }
     if (rv == 0 && r.start > needed) {
-        rv = pk_store_refuse(
-            s, RAFT_CORRUPT,
-            "raft/log begins with entry %" PRIu64
-            ", and no whole snapshot stands for those before it" PK_STORE_REPLACE,
-            r.start);
+        rv = refuse_gap(s, r.start);
     }
     if (rv != 0) {
         cut(&r, 0);

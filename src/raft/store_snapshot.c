@@ -97,6 +97,16 @@ static void free_snapshot(struct raft_snapshot *snapshot)
     }
 }
 
+/* A new slot has a head of zeros. */
+static bool is_new(const unsigned char *in, size_t len)
+{
+    size_t i = 0;
+    while (i < len && in[i] == 0) {
+        i++;
+    }
+    return i == len && len >= PK_SNAPSHOT_HEAD;
+}
+
 int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out)
 {
     *out = NULL;
@@ -113,6 +123,9 @@ int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out)
                                    strerror(error));
         }
         struct raft_snapshot *found = error == 0 ? unpack(s, bytes, len) : NULL;
+        if (found == NULL && !is_new(bytes, len)) {
+            memcpy(s->bad_slot, name, sizeof name);
+        }
         pk_door_resize(bytes, 0);
         s->slots[i] = found == NULL ? 0 : found->index;
         if (found != NULL && (*out == NULL || found->index > (*out)->index)) {
@@ -285,10 +298,12 @@ static void on_written(struct pk_disk_op *op, int error)
     if (s->failed) {
         return;
     }
+    s->put_lacked_space = error != 0;
     if (error == 0) {
         take_in(s, p);
     } else {
-        s->written_at_snapshot = p->written_before; /* one is still due */
+        s->written_at_snapshot = p->written_before; /* one is still due, but not now */
+        s->put_pause = PK_STORE_PAUSE;
     }
     s->put = NULL;
     pk_door_resize(p, 0);
@@ -299,7 +314,7 @@ static void on_written(struct pk_disk_op *op, int error)
 
 bool pk_store_writes_snapshot(const struct pk_store *s)
 {
-    return s->put != NULL && !s->put->waits;
+    return s->put != NULL && !s->put->waits && !s->put_lacked_space;
 }
 
 void pk_store_cancel_snapshot(struct pk_store *s)

@@ -8,78 +8,21 @@ to do, and changes nothing; or it serves, and then everything that was acknowled
 there. $PICKET_DISK_DAMAGE is how often each sort of damage is done to each kind of file
 (default: a few times, 100 for a whole campaign), $PICKET_DISK_DAMAGE_SEED the seed.
 """
+import contextlib
 import hashlib
 import os
 import random
 import re
 import shutil
 
-from cluster import Cluster
+from cluster import Cluster, ServerError
+from disks import Past
 from tap import Failed, check, contains, equal, main, test, wait_until
 
 TIMES = int(os.environ.get("PICKET_DISK_DAMAGE", "2"))
 SEED = int(os.environ.get("PICKET_DISK_DAMAGE_SEED", "1"))
 BLOCK = 4096
-TTL_MS = 86400000  # outlives the test
-HOLDS = 12
-REGISTERS = 4
-VALUE = 60000      # bytes of a large value: a snapshot is due after 70 of them
-PERMITTED = ("--log-mb", "16")
-
-
-# ---- a node with a past ----
-
-class Past:
-    """What a node has acknowledged."""
-
-    def __init__(self):
-        self.lease = 0
-        self.tokens = {}
-        self.fences = {}
-        self.seen = []  # tokens of this trial
-
-    @property
-    def last_token(self):
-        return max(self.tokens.values(), default=0)
-
-    def hold(self, c, n):
-        for _ in range(n):
-            name = f"lock/{len(self.tokens)}"
-            self.tokens[name] = c.ask("LOCK", "ACQUIRE", self.lease, name)["token"]
-
-    def fence(self, c, times):
-        """Writes large values, many at a time, to the registers in turn."""
-        for i in range(times):
-            value = f"{i} {random.random()} " + "x" * VALUE
-            c.send("FENCE", "SET", f"register/{i % REGISTERS}", self.last_token, value)
-            self.fences[f"register/{i % REGISTERS}"] = value
-        for _ in range(times):
-            equal(c.reply()["status"], "OK")
-
-    def grow(self, node, times):
-        with node.connect() as c:
-            if self.lease == 0:
-                self.lease = c.ask("LEASE", "OPEN", TTL_MS)["lease"]
-            self.hold(c, HOLDS // 2)
-            self.fence(c, times)
-            self.hold(c, HOLDS // 2)
-
-    def verify(self, node):
-        """Everything is there, and the next token is greater than all before."""
-        with node.connect() as c:
-            for name, token in self.tokens.items():
-                rows = c.ask("LOCK", "SHOW", name).get("rows") or []
-                equal((name, [r["token"] for r in rows if r["kind"] == "hold"]),
-                      (name, [token]))
-            for name, value in self.fences.items():
-                check(c.ask("FENCE", "GET", name)["value"] == value,
-                      f"{name} has another value than the one that was acknowledged")
-            equal(c.ask("LEASE", "RENEW", self.lease)["status"], "OK")
-            name = f"new/{os.getpid()}/{len(self.seen)}"
-            new = c.ask("LOCK", "TRY", self.lease, name)["token"]
-            last = max([self.last_token, *self.seen])
-            check(new > last, f"token {new} after {last}")
-            self.seen.append(new)
+SMALL_LOG = ("--log-mb", "16")  # a snapshot is due after 70 large values
 
 
 # ---- files ----
@@ -100,22 +43,26 @@ def sector_numbers(data):
             for i in range(0, len(data), 512)]
 
 
+def kinds_of_log(folder):
+    """The segments, by when they were written last."""
+    highest = {}
+    for name in os.listdir(os.path.join(folder, "raft")):
+        if name.startswith("log-"):
+            numbers = sector_numbers(read(os.path.join(folder, "raft", name)))
+            highest[max(numbers)] = (f"raft/{name}", 512 * numbers.index(max(numbers)))
+    order = sorted(highest)
+    check(len(order) > 1, f"only {len(order)} segments")
+    return {"log, current": highest[order[-1]], "log, before it": highest[order[-2]],
+            "log, oldest": highest[order[0]]}
+
+
 def kinds(folder):
     """The files of a node by what they are for: {kind: (name, where it ends)}."""
     out = {name: (name, None)
            for name in ("identity", "peers", "lock", "raft/meta", "raft/mark")
            if os.path.exists(os.path.join(folder, name))}
+    out |= kinds_of_log(folder)
     names = sorted(os.listdir(os.path.join(folder, "raft")))
-    highest = {}
-    for name in names:
-        if name.startswith("log-"):
-            numbers = sector_numbers(read(os.path.join(folder, "raft", name)))
-            highest[max(numbers)] = (f"raft/{name}", 512 * numbers.index(max(numbers)))
-    order = sorted(highest)
-    check(len(order) > 2, f"only {len(order)} segments")
-    out["log, current"] = highest[order[-1]]
-    out["log, before it"] = highest[order[-2]]
-    out["log, oldest"] = highest[order[0]]
     snapshots = sorted((int.from_bytes(read(os.path.join(folder, "raft", n))[24:32],
                                        "little"), n)
                        for n in names if n.startswith("snapshot-"))
@@ -169,7 +116,7 @@ class Victim:
     """A node, a copy of its directory, and what a start makes of it after damage."""
 
     def __init__(self, t):
-        self.cluster = Cluster(t.program, t.path("c"), 1, flags=PERMITTED)
+        self.cluster = Cluster(t.program, t.path("c"), 1, flags=SMALL_LOG)
         self.node = self.cluster.nodes[0]
         self.copy = t.path("copy")
         self.past = Past()
@@ -296,6 +243,93 @@ def damage__where_the_log_has_not_been_is_mended(t):
         victim.node.start()
         check(victim.serves(), f"refused: {victim.node.last_words()}")
         victim.past.verify(victim.node)
+
+
+# ---- in a cluster ----
+
+def is_refused(node):
+    """Waits for what becomes of a start; True: it was refused with one line."""
+    wait_until(lambda: not node.alive() or has_joined(node), what="a start or a refusal")
+    if node.alive():
+        return False
+    said = [x for x in node.words().splitlines() if x.startswith("picket serve: ")]
+    equal((node.process.returncode, len(said)), (125, 1))
+    return True
+
+
+def has_joined(node):
+    """It follows or leads."""
+    with contextlib.suppress(OSError, ServerError):
+        return node.ask("CLUSTER", "STATUS")["leader"] not in ("", None)
+    return False
+
+
+@test
+def cluster__goes_on_without_the_node_whose_log_is_damaged(t):
+    """One node is down, the other two acknowledge; then all are killed and the log of one
+    of these two is damaged. The third one, which has missed everything, comes back."""
+    with Cluster(t.program, t.path("c"), 3, flags=SMALL_LOG) as cluster:
+        past = Past()
+        past.grow(cluster.leader(), 10)
+        away = cluster.followers()[0]
+        away.kill()
+        leader = cluster.leader()
+        past.grow(leader, 4, holds=50)
+        victim = next(n for n in cluster.nodes if n not in (leader, away))
+        with leader.connect() as c, victim.connect() as v:
+            index = c.ask("CLUSTER", "STATUS")["last_index"]
+            wait_until(lambda: v.ask("CLUSTER", "STATUS")["last_index"] >= index)
+        for node in cluster.nodes:
+            node.kill()
+        name, end = kinds_of_log(victim.data)["log, current"]
+        path = os.path.join(victim.data, name)
+        data = bytearray(read(path))
+        data[end + 100] ^= 1
+        write(path, data)
+        victim.start()
+        check(is_refused(victim), "it starts with a damaged log")
+        contains(victim.words(), name)
+        contains(victim.words(), "picket cluster replace")
+        leader.start()
+        away.start()
+        past.verify(cluster.leader())
+        check(not victim.alive(), "it runs")
+
+
+@test
+def cluster__loses_nothing_by_damage_to_one_node(t):
+    """Each kind of file in turn, of each node in turn. Damage that is refused is undone
+    afterwards, so that the next node can be damaged."""
+    rng = random.Random(SEED)
+    with Cluster(t.program, t.path("c"), 3, flags=SMALL_LOG) as cluster:
+        past, counts = Past(), {}
+        past.grow(cluster.leader(), 160)
+        past.grow(cluster.leader(), 90)
+        for turn in range(max(12, TIMES * 12)):
+            victim = cluster.nodes[turn % 3]
+            for node in cluster.nodes:
+                node.kill()
+            files = kinds(victim.data)
+            kind = sorted(files)[turn % len(files)]
+            name, end = files[kind]
+            path = os.path.join(victim.data, name)
+            whole = read(path)
+            damaged, what = flip(rng, whole, end)
+            write(path, damaged)
+            write(victim.log, b"")
+            for node in cluster.nodes:
+                node.start()
+            refused = is_refused(victim)
+            counts.setdefault(kind, [0, 0])[refused] += 1
+            print(f"# {victim.name}, {kind}: {what}: {'refused' if refused else 'served'}")
+            past.verify(cluster.leader())
+            past.grow(cluster.leader(), 10)
+            if refused:
+                write(path, whole)
+                victim.start()
+            wait_until(lambda n=victim: has_joined(n), what="a whole cluster")
+        check(all(n.alive() for n in cluster.nodes), "a node is down")
+        print(f"# served and refused: {counts}")
 
 
 main()
