@@ -193,7 +193,7 @@ static void on_segment_made(struct pk_disk_op *op, int error)
 {
     struct pk_store *s = op->data;
     s->making_bytes = pk_door_resize(s->making_bytes, 0);
-    s->lacks_space = error == ENOSPC;
+    s->lacks_space = s->making_waits = error == ENOSPC;
     if (error != 0 && error != ENOSPC) {
         pk_store_fail(s, op->name, error);
     }
@@ -216,8 +216,8 @@ static bool has_room_for_segment(const struct pk_store *s)
 /* Has the next segment made, if few are ready. */
 static void keep_spares(struct pk_store *s)
 {
-    if (s->making_bytes != NULL || s->closing || spares(s) >= PK_STORE_SPARES ||
-        s->meta.segments >= segments_max(s)) {
+    if (s->making_bytes != NULL || s->making_waits || s->closing ||
+        spares(s) >= PK_STORE_SPARES || s->meta.segments >= segments_max(s)) {
         return;
     }
     s->lacks_space = !has_room_for_segment(s);
@@ -688,6 +688,7 @@ void pk_store_tick(struct pk_store *s)
     }
     s->put_pause -= s->put_pause > 0;
     pk_store_retry_snapshot(s);
+    s->making_waits = false;
     pk_store_pump(s);
 }
 

@@ -59,6 +59,7 @@ struct pk_store {
     struct pk_disk_op making;
     unsigned char *making_bytes; /* NULL: no segment is being made */
     bool lacks_space;            /* the last attempt to make one failed for that */
+    bool making_waits;           /* for the next tick, after such a failure */
 
     uint64_t number, chosen; /* of the last batch; the highest number ever seen */
     uint32_t chain;

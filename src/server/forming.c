@@ -177,6 +177,11 @@ static void admit(struct pk_server *s)
             voter = voter == NULL ? node : voter;
             continue;
         }
+        if (what == PK_CHANGE_REMOVE && have->role == PK_MEMBER_VOTER) {
+            /* It may take its vote to go on, and that vote is gone. */
+            tell(s, "somebody to start over: a node lost its directory while it was "
+                    "being admitted; stop all nodes and empty all their directories");
+        }
         change(s, what, what == PK_CHANGE_REMOVE ? have : &node->member);
         return;
     }
