@@ -16,9 +16,7 @@ enum {
     BATCH_BYTES = 1024 * 1024, /* of entries in one batch, if it has more than one */
     BATCH_RECORDS = 256,
     FIRST_SEGMENTS = 2,
-    PARTS_OF_LOG = 4,       /* a snapshot after so much of it, and as much kept behind */
-    IDLE_TICKS = 10,        /* then the mark is flushed */
-    LEFT_FREE_SEGMENTS = 4, /* of the disk, for snapshots */
+    IDLE_TICKS = 10, /* then the mark is flushed */
 };
 
 static const char meta_name[] = "meta";
@@ -57,7 +55,7 @@ void pk_store_segment_name(uint32_t segment, char out[PK_DISK_NAME_MAX])
 
 /* ---- files, at once ---- */
 
-static struct pk_disk_op op_of(enum pk_disk_kind kind, const char *name)
+struct pk_disk_op pk_store_op(enum pk_disk_kind kind, const char *name)
 {
     struct pk_disk_op op = {.kind = kind};
     (void)snprintf(op.name, sizeof op.name, "%s", name);
@@ -71,7 +69,7 @@ static int at_once(struct pk_store *s, struct pk_disk_op *op)
 
 int pk_store_read(struct pk_store *s, const char *name, unsigned char **out, size_t *len)
 {
-    struct pk_disk_op op = op_of(PK_DISK_READ, name);
+    struct pk_disk_op op = pk_store_op(PK_DISK_READ, name);
     int error = at_once(s, &op);
     *out = op.bytes;
     *len = op.len;
@@ -81,15 +79,10 @@ int pk_store_read(struct pk_store *s, const char *name, unsigned char **out, siz
 int pk_store_store(struct pk_store *s, const char *name, const unsigned char *bytes,
                    size_t len)
 {
-    struct pk_disk_op op = op_of(PK_DISK_STORE, name);
+    struct pk_disk_op op = pk_store_op(PK_DISK_STORE, name);
     op.parts[0] = (struct pk_disk_part){bytes, len};
     op.n_parts = 1;
     return at_once(s, &op);
-}
-
-static void fill_segment(const struct pk_store *s, uint32_t segment, unsigned char *out)
-{
-    pk_segment_fill(&s->o.owner, segment, out, s->meta.segment_bytes);
 }
 
 /* ---- meta ---- */
@@ -101,7 +94,7 @@ struct slots {
 
 static int write_slot(struct pk_store *s, const struct slots *slots, size_t slot)
 {
-    struct pk_disk_op op = op_of(PK_DISK_OVERWRITE, meta_name);
+    struct pk_disk_op op = pk_store_op(PK_DISK_OVERWRITE, meta_name);
     op.offset = slot * PK_META_SLOT;
     op.parts[0] = (struct pk_disk_part){slots->bytes[slot], PK_META_SLOT};
     op.n_parts = 1;
@@ -142,120 +135,7 @@ const struct pk_meta *pk_store_meta(const struct pk_store *s)
     return &s->meta;
 }
 
-/* ---- segments ---- */
-
-static uint32_t segments_max(const struct pk_store *s)
-{
-    uint64_t n = s->o.log_bytes / s->meta.segment_bytes;
-    n = n < PK_STORE_SEGMENTS_LEAST ? PK_STORE_SEGMENTS_LEAST : n;
-    return n < PK_STORE_SEGMENTS_MAX ? (uint32_t)n : PK_STORE_SEGMENTS_MAX;
-}
-
-static uint32_t spares(const struct pk_store *s)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->meta.segments; i++) {
-        n += !s->segments[i].used && i != s->current;
-    }
-    return n;
-}
-
-/* Bytes in segments that are ready, and that no entry in our hands will take. */
-static uint64_t free_bytes(const struct pk_store *s)
-{
-    uint64_t left = s->meta.segment_bytes - s->offset;
-    left += (uint64_t)spares(s) * s->meta.segment_bytes;
-    return left > s->pending ? left - s->pending : 0;
-}
-
-static bool makes_room(const struct pk_store *s)
-{
-    return s->making_bytes != NULL || pk_store_writes_snapshot(s);
-}
-
-unsigned short pk_store_reserve(const struct pk_store *s)
-{
-    uint64_t kib = s->meta.segment_bytes / 1024;
-    return kib < UINT16_MAX ? (unsigned short)kib : UINT16_MAX;
-}
-
-/* A disk that is busy is not a full one: while it makes room, nothing is refused. */
-unsigned short pk_store_capacity(const struct pk_store *s)
-{
-    uint64_t kib = free_bytes(s) / 1024;
-    if (kib < pk_store_reserve(s) && makes_room(s)) {
-        return pk_store_reserve(s);
-    }
-    return kib < UINT16_MAX ? (unsigned short)kib : UINT16_MAX;
-}
-
-static void on_segment_made(struct pk_disk_op *op, int error)
-{
-    struct pk_store *s = op->data;
-    s->making_bytes = pk_door_resize(s->making_bytes, 0);
-    s->lacks_space = s->making_waits = error == ENOSPC;
-    if (error != 0 && error != ENOSPC) {
-        pk_store_fail(s, op->name, error);
-    }
-    if (error == 0 && !s->failed) {
-        s->meta.segments++;
-        (void)pk_store_write_meta(s);
-    }
-    if (!s->failed) {
-        pk_store_pump(s);
-        pk_store_maybe_closed(s);
-    }
-}
-
-static bool has_room_for_segment(const struct pk_store *s)
-{
-    uint64_t room = s->o.disk->room(s->o.disk->ctx);
-    return room / s->meta.segment_bytes > LEFT_FREE_SEGMENTS;
-}
-
-/* Has the next segment made, if few are ready. */
-static void keep_spares(struct pk_store *s)
-{
-    if (s->making_bytes != NULL || s->making_waits || s->closing ||
-        spares(s) >= PK_STORE_SPARES || s->meta.segments >= segments_max(s)) {
-        return;
-    }
-    s->lacks_space = !has_room_for_segment(s);
-    if (s->lacks_space) {
-        return;
-    }
-    uint32_t segment = s->meta.segments;
-    size_t len = s->meta.segment_bytes;
-    char name[PK_DISK_NAME_MAX];
-    pk_store_segment_name(segment, name);
-    s->making_bytes = pk_door_resize(NULL, len);
-    fill_segment(s, segment, s->making_bytes);
-    s->making = op_of(PK_DISK_STORE, name);
-    s->making.parts[0] = (struct pk_disk_part){s->making_bytes, len};
-    s->making.n_parts = 1;
-    s->making.done = on_segment_made;
-    s->making.data = s;
-    s->o.disk->submit(s->o.disk->ctx, &s->making);
-}
-
-/* The oldest segments first: a log has no holes. */
-void pk_store_release(struct pk_store *s, uint64_t index)
-{
-    for (;;) {
-        struct pk_segment *oldest = NULL;
-        for (uint32_t i = 0; i < s->meta.segments; i++) {
-            struct pk_segment *g = &s->segments[i];
-            if (g->used && i != s->current &&
-                (oldest == NULL || g->order < oldest->order)) {
-                oldest = g;
-            }
-        }
-        if (oldest == NULL || oldest->last_index >= index) {
-            return;
-        }
-        *oldest = (struct pk_segment){0};
-    }
-}
+/* ---- batches ---- */
 
 /* All segments that were begun before batch `number`. */
 static void release_before_reset(struct pk_store *s, uint64_t number)
@@ -266,8 +146,6 @@ static void release_before_reset(struct pk_store *s, uint64_t number)
         }
     }
 }
-
-/* ---- batches ---- */
 
 /* What goes into the next batch. */
 struct draft {
@@ -344,8 +222,8 @@ static void compose(const struct pk_store *s, struct draft *d, unsigned taken[],
     *n_appends = n;
 }
 
-/* Where a batch of `size` bytes goes: behind the last one, or into a spare segment. False:
- * there is none. */
+/* Where a batch of `size` bytes goes: behind the last one, or into a spare segment.
+ * False: there is none. */
 static bool find_place(struct pk_store *s, uint64_t size, bool anew)
 {
     bool fresh = !s->segments[s->current].used;
@@ -423,7 +301,7 @@ static void submit(struct pk_store *s, struct pk_flight *f, uint64_t size)
     f->store = s;
     f->done = false;
     f->number = s->number;
-    f->op = op_of(PK_DISK_OVERWRITE, name);
+    f->op = pk_store_op(PK_DISK_OVERWRITE, name);
     f->op.offset = s->offset;
     f->op.parts[0] = (struct pk_disk_part){f->room, (size_t)size};
     f->op.n_parts = 1;
@@ -435,7 +313,7 @@ static void submit(struct pk_store *s, struct pk_flight *f, uint64_t size)
     s->o.disk->submit(s->o.disk->ctx, &f->op);
 }
 
-static uint64_t batch_most(const struct pk_store *s)
+uint64_t pk_store_batch_most(const struct pk_store *s)
 {
     uint64_t half = s->meta.segment_bytes / 2;
     return half < BATCH_BYTES ? half : BATCH_BYTES;
@@ -449,7 +327,7 @@ static bool write_batch(struct pk_store *s)
     size_t n;
     d.n = 0;
     d.data = 0;
-    d.most = batch_most(s);
+    d.most = pk_store_batch_most(s);
     d.first_index = 0;
     d.resets = false;
     d.last_index = s->batched_index;
@@ -486,7 +364,7 @@ void pk_store_pump(struct pk_store *s)
     while (s->first != NULL && s->n_flights < PK_STORE_DEPTH && !s->failed &&
            write_batch(s)) {
     }
-    keep_spares(s);
+    pk_store_keep_spares(s);
 }
 
 /* ---- acknowledging ---- */
@@ -641,7 +519,7 @@ int pk_store_bootstrap(struct pk_store *s, const struct raft_configuration *conf
                               .last_term = 1};
     make_room(f, (size_t)size);
     (void)pk_batch_encode(&h, (struct pk_log_place){0, 0}, &r, 1, f->room, (size_t)size);
-    struct pk_disk_op op = op_of(PK_DISK_OVERWRITE, "log-000");
+    struct pk_disk_op op = pk_store_op(PK_DISK_OVERWRITE, "log-000");
     op.parts[0] = (struct pk_disk_part){f->room, (size_t)size};
     op.n_parts = 1;
     int error = at_once(s, &op);
@@ -670,7 +548,7 @@ static void sync_mark(struct pk_store *s)
 {
     s->mark_dirty = false;
     s->is_syncing = true;
-    s->syncing = op_of(PK_DISK_SYNC, mark_name);
+    s->syncing = pk_store_op(PK_DISK_SYNC, mark_name);
     s->syncing.done = on_mark_synced;
     s->syncing.data = s;
     s->o.disk->submit(s->o.disk->ctx, &s->syncing);
@@ -690,46 +568,6 @@ void pk_store_tick(struct pk_store *s)
     pk_store_retry_snapshot(s);
     s->making_waits = false;
     pk_store_pump(s);
-}
-
-/* The segments of the newest `most` bytes stay; the index of their first entry. */
-static uint64_t keep_from(const struct pk_store *s, uint64_t most)
-{
-    uint64_t bytes = s->segments[s->current].bytes;
-    uint64_t order = s->segments[s->current].order;
-    uint64_t from = s->segments[s->current].first_index;
-    for (;;) {
-        const struct pk_segment *next = NULL;
-        for (uint32_t i = 0; i < s->meta.segments; i++) {
-            const struct pk_segment *g = &s->segments[i];
-            if (g->used && g->order < order && (next == NULL || g->order > next->order)) {
-                next = g;
-            }
-        }
-        if (next == NULL || bytes + next->bytes > most) {
-            return from;
-        }
-        bytes += next->bytes;
-        order = next->order;
-        from = next->first_index < from ? next->first_index : from;
-    }
-}
-
-struct pk_log_use pk_store_use(const struct pk_store *s)
-{
-    struct pk_log_use use = {.since = s->written - s->written_at_snapshot};
-    uint64_t part = (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
-    bool no_more = s->lacks_space || s->meta.segments >= segments_max(s);
-    bool pressed = no_more && spares(s) < PK_STORE_SPARES;
-    for (uint32_t i = 0; i < s->meta.segments; i++) {
-        use.bytes += s->segments[i].used ? s->meta.segment_bytes : 0;
-    }
-    use.wants = s->put_pause == 0 &&
-                (use.since >= part ||
-                 (pressed && use.since >= s->meta.segment_bytes / 2));
-    use.waits = makes_room(s) && free_bytes(s) < s->meta.segment_bytes + batch_most(s);
-    use.keep_from = keep_from(s, pressed ? 0 : part);
-    return use;
 }
 
 bool pk_store_is_writing(const struct pk_store *s, uint64_t *durable)
@@ -773,7 +611,7 @@ const char *pk_store_create(struct pk_store *s)
     int error = 0;
     for (uint32_t i = 0; i < FIRST_SEGMENTS && error == 0; i++) {
         pk_store_segment_name(i, name);
-        fill_segment(s, i, bytes);
+        pk_segment_fill(&s->o.owner, i, bytes, s->meta.segment_bytes);
         error = pk_store_store(s, name, bytes, s->meta.segment_bytes);
     }
     pk_door_resize(bytes, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The fields of a log store, private to store.c, store_load.c and store_snapshot.c. */
+/* The fields of a log store, private to store*.c. */
 #ifndef PICKET_RAFT_STORE_INSIDE_H
 #define PICKET_RAFT_STORE_INSIDE_H
 
@@ -101,8 +101,9 @@ __attribute__((format(printf, 3, 4))) int pk_store_refuse(struct pk_store *s, in
 /* A write failed; `what` was being written. */
 void pk_store_fail(struct pk_store *s, const char *what, int error);
 int pk_store_write_meta(struct pk_store *s);
-/* Segments that hold only entries before `index` are free. */
-void pk_store_release(struct pk_store *s, uint64_t index);
+struct pk_disk_op pk_store_op(enum pk_disk_kind kind, const char *name);
+/* Bytes of entries in one batch, if it has more than one. */
+uint64_t pk_store_batch_most(const struct pk_store *s);
 void pk_store_pump(struct pk_store *s);
 void pk_store_maybe_closed(struct pk_store *s);
 void pk_store_segment_name(uint32_t segment, char out[PK_DISK_NAME_MAX]);
@@ -110,6 +111,13 @@ void pk_store_segment_name(uint32_t segment, char out[PK_DISK_NAME_MAX]);
 int pk_store_read(struct pk_store *s, const char *name, unsigned char **out, size_t *len);
 int pk_store_store(struct pk_store *s, const char *name, const unsigned char *bytes,
                    size_t len);
+
+/* ---- store_room.c ---- */
+
+/* Segments that hold only entries before `index` are free. */
+void pk_store_release(struct pk_store *s, uint64_t index);
+/* Has the next segment made, if few are ready. */
+void pk_store_keep_spares(struct pk_store *s);
 
 /* ---- store_snapshot.c ---- */
 
