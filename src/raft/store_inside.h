@@ -80,12 +80,12 @@ struct pk_store {
     struct pk_disk_op syncing;
     bool is_syncing;
 
-    uint64_t slots[PK_STORE_SLOTS]; /* index of the snapshot in it; 0: none */
+    uint64_t slots[PK_STORE_SLOTS];  /* index of the snapshot in it; 0: none */
     char bad_slot[PK_DISK_NAME_MAX]; /* one that a start could not use; "": none */
-    struct pk_snapshot_put *put;    /* the one that is being written; NULL: none */
-    bool put_lacked_space;          /* the last one that was tried failed for that */
-    unsigned put_pause;             /* ticks until the next one may be tried */
-    struct pk_snapshot_read *reads; /* those that are being read */
+    struct pk_snapshot_put *put;     /* the one that is being written; NULL: none */
+    bool put_lacked_space;           /* the last one that was tried failed for that */
+    unsigned put_pause;              /* ticks until the next one may be tried */
+    struct pk_snapshot_read *reads;  /* those that are being read */
     unsigned readers[PK_STORE_SLOTS];
 
     void (*closed)(void *ctx);

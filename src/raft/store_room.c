@@ -155,9 +155,9 @@ struct pk_log_use pk_store_use(const struct pk_store *s)
     for (uint32_t i = 0; i < s->meta.segments; i++) {
         use.bytes += s->segments[i].used ? s->meta.segment_bytes : 0;
     }
-    use.wants = s->put_pause == 0 &&
-                (use.since >= part ||
-                 (pressed && use.since >= s->meta.segment_bytes / 2));
+    use.wants =
+        s->put_pause == 0 &&
+        (use.since >= part || (pressed && use.since >= s->meta.segment_bytes / 2));
     uint64_t enough = s->meta.segment_bytes + pk_store_batch_most(s);
     use.waits = makes_room(s) && free_bytes(s) < enough;
     use.keep_from = keep_from(s, pressed ? 0 : part);
