@@ -360,6 +360,28 @@ TEST(snapshot__a_received_one_overtakes_a_log_with_other_entries)
     end();
 }
 
+/* libraft would take the entry for the last one that is stored. */
+TEST(snapshot__a_received_one_is_acknowledged_after_entries_before_it)
+{
+    fresh();
+    pk_store_tick(w.store); /* makes spare segments */
+    finish_all();
+    append(1, RAFT_COMMAND);
+    struct pk_disk_op *entry = w.disk.under_way;
+    put(100, 1, 0);
+    while (w.disk.under_way != entry || entry->next != NULL) { /* all but the entry */
+        struct pk_disk_op *op = w.disk.under_way;
+        sim_disk_finish(&w.disk, op != entry ? op : entry->next);
+    }
+    CHECK_U64(w.appended, 0);
+    CHECK_U64(w.puts, 0);
+    sim_disk_finish(&w.disk, entry);
+    CHECK_U64(w.appended, 1);
+    finish_all();
+    CHECK_U64(w.puts, 1);
+    end();
+}
+
 /* ---- ends ---- */
 
 TEST(store__can_end_while_everything_is_under_way)
