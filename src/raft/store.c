@@ -435,6 +435,12 @@ static void submit(struct pk_store *s, struct pk_flight *f, uint64_t size)
     s->o.disk->submit(s->o.disk->ctx, &f->op);
 }
 
+static uint64_t batch_most(const struct pk_store *s)
+{
+    uint64_t half = s->meta.segment_bytes / 2;
+    return half < BATCH_BYTES ? half : BATCH_BYTES;
+}
+
 /* Hands one batch of what is pending to the disk. False: there is no place for it. */
 static bool write_batch(struct pk_store *s)
 {
@@ -443,8 +449,7 @@ static bool write_batch(struct pk_store *s)
     size_t n;
     d.n = 0;
     d.data = 0;
-    d.most = s->meta.segment_bytes / 2;
-    d.most = d.most < BATCH_BYTES ? d.most : BATCH_BYTES;
+    d.most = batch_most(s);
     d.first_index = 0;
     d.resets = false;
     d.last_index = s->batched_index;
@@ -725,7 +730,7 @@ struct pk_log_use pk_store_use(const struct pk_store *s)
     use.wants = s->put_pause == 0 &&
                 (use.since >= part ||
                  (pressed && use.since >= s->meta.segment_bytes / 2));
-    use.waits = makes_room(s) && free_bytes(s) < s->meta.segment_bytes + BATCH_BYTES;
+    use.waits = makes_room(s) && free_bytes(s) < s->meta.segment_bytes + batch_most(s);
     use.keep_from = keep_from(s, pressed ? 0 : part);
     return use;
 }
