@@ -7,7 +7,7 @@
  *
  * A stream is a process with a folder, a file and a loop of its own, as a node is; depth
  * is how many overwrites it keeps under way. DIR should be on a real disk. CPU is what
- * the process used, without the kernel's own threads that complete writes of io_uring.
+ * the process used, without the kernel's own threads that complete its asynchronous writes.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -141,17 +141,17 @@ static void measure(const char *dir, unsigned streams, unsigned depth, unsigned 
         all.cpu_us += shared->results[i].cpu_us / streams;
     }
     printf("| %u | %u | %s | %llu | %llu | %llu | %.1f |\n", streams, depth,
-           backend == PK_FILE_DISK_URING ? "io_uring" : "threads",
+           backend == PK_FILE_DISK_AIO ? "aio" : "threads",
            (unsigned long long)all.writes / seconds, (unsigned long long)all.p50_us,
            (unsigned long long)all.p99_us, (double)all.cpu_us / (double)all.writes);
 }
 
-static int has_uring(const char *dir)
+static int has_aio(const char *dir)
 {
     char why[512];
     uv_loop_t loop;
     struct pk_file_disk_options o = {
-        .loop = &loop, .dir = dir, .backend = PK_FILE_DISK_URING};
+        .loop = &loop, .dir = dir, .backend = PK_FILE_DISK_AIO};
     must(uv_loop_init(&loop) == 0, "no loop");
     struct pk_file_disk *d = pk_file_disk_new(&o, why, sizeof why);
     if (d == NULL) {
@@ -175,15 +175,15 @@ int main(int argc, char **argv)
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(shared != MAP_FAILED, "no memory");
-    int uring = has_uring(argv[1]);
+    int aio = has_aio(argv[1]);
     printf(
         "| streams | depth | backend | writes/s each | p50 us | p99 us | CPU us each |\n"
         "|---|---|---|---|---|---|---|\n");
     for (unsigned streams = 1; streams <= STREAMS_MAX; streams += 2) {
         for (unsigned depth = 1; depth <= DEPTH_MAX; depth *= 2) {
             measure(argv[1], streams, depth, (unsigned)seconds, PK_FILE_DISK_THREADS);
-            if (uring) {
-                measure(argv[1], streams, depth, (unsigned)seconds, PK_FILE_DISK_URING);
+            if (aio) {
+                measure(argv[1], streams, depth, (unsigned)seconds, PK_FILE_DISK_AIO);
             }
         }
     }

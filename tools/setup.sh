@@ -11,7 +11,7 @@ set -eu
 
 raft_least=0.22.1
 build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libhttp-parser-dev libssl-dev
-    libraft-dev liburing-dev libsqlite3-dev libpq-dev libmariadb-dev libhiredis-dev
+    libraft-dev libsqlite3-dev libpq-dev libmariadb-dev libhiredis-dev
     libcurl4-openssl-dev libjansson-dev libzookeeper-mt-dev
     clang lld-14 wasi-libc libclang-rt-14-dev-wasm32'
 clang='clang libclang-rt-14-dev'

@@ -11,10 +11,17 @@
 #include <uv.h>
 
 #include "core/door.h"
+#include "raft/file_aio.h"
 #include "raft/file_io.h"
-#include "raft/file_ring.h"
 
-enum { WRITERS = 4 }; /* as many overwrites as the store keeps under way */
+enum {
+    WRITERS = 4, /* as many overwrites as the store keeps under way */
+    /* The kernel ends a durable write in a thread of its own, bound to one processor. If
+     * that is busy, others are faster: after a write of so many microseconds, our threads
+     * do so many. */
+    LATE_US = 1000,
+    AFTER_LATE = 64,
+};
 
 struct queue {
     struct pk_file_request *first, **end;
@@ -41,9 +48,11 @@ struct pk_file_disk {
     enum state state;
     unsigned under_way;
     struct pk_file_request *spare; /* for reuse, so that a commit allocates nothing */
-    struct pk_file_ring *ring;     /* NULL: writers */
-    uv_poll_t ring_ready;
-    uv_async_t woken; /* `finished` has something */
+    struct pk_file_aio *aio;       /* NULL: writers alone */
+    uv_poll_t aio_ready;
+    bool adapts;          /* a late write has consequences */
+    unsigned for_threads; /* overwrites that do not go there, although they could */
+    uv_async_t woken;     /* `finished` has something */
     unsigned handles;
     void (*closed)(void *ctx);
     void *closed_ctx;
@@ -110,7 +119,7 @@ static void *work(void *arg)
     struct pool *pool = arg;
     struct pk_file_disk *d = pool->d;
     for (struct pk_file_request *r = take(pool); r != NULL; r = take(pool)) {
-        r->error = pk_file_run(d->files.folder, r->op, r->fd);
+        r->error = pk_file_run(d->files.folder, r);
         hand_back(d, r);
     }
     return NULL;
@@ -158,8 +167,8 @@ static void free_disk(struct pk_file_disk *d)
         d->spare = r->next;
         (void)pk_door_resize(r, 0);
     }
-    if (d->ring != NULL) {
-        pk_file_ring_free(d->ring);
+    if (d->aio != NULL) {
+        pk_file_aio_free(d->aio);
     }
     pk_files_close(&d->files);
     (void)pthread_cond_destroy(&d->writers.wanted);
@@ -194,8 +203,8 @@ static void close_if_idle(struct pk_file_disk *d)
     d->state = CLOSING;
     stop_threads(d);
     uv_close((uv_handle_t *)&d->woken, on_handle_closed);
-    if (d->ring != NULL) {
-        uv_close((uv_handle_t *)&d->ring_ready, on_handle_closed);
+    if (d->aio != NULL) {
+        uv_close((uv_handle_t *)&d->aio_ready, on_handle_closed);
     }
 }
 
@@ -227,7 +236,7 @@ static struct pk_file_request *new_request(struct pk_file_disk *d, struct pk_dis
     } else {
         r = pk_door_resize(NULL, sizeof *r);
     }
-    *r = (struct pk_file_request){.op = op, .fd = -1, .began_us = now_us()};
+    *r = (struct pk_file_request){.op = op, .began_us = now_us()};
     return r;
 }
 
@@ -262,12 +271,46 @@ static void on_woken(uv_async_t *handle)
     }
 }
 
-static void on_ring_ready(uv_poll_t *handle, int status, int events)
+static void give_to_threads(struct pool *pool, struct pk_file_request *r)
+{
+    (void)pthread_mutex_lock(&pool->d->lock);
+    push(&pool->queue, r);
+    (void)pthread_mutex_unlock(&pool->d->lock);
+    (void)pthread_cond_signal(&pool->wanted);
+}
+
+/* One that would have had to wait has not begun; a thread may wait. */
+static void on_aio_ended(void *ctx, struct pk_file_request *r)
+{
+    struct pk_file_disk *d = ctx;
+    if (r->error == EAGAIN) {
+        give_to_threads(&d->writers, r);
+        return;
+    }
+    if (d->adapts && now_us() - r->began_us > LATE_US) {
+        d->for_threads = AFTER_LATE;
+    }
+    deliver(d, r);
+}
+
+static void on_aio_ready(uv_poll_t *handle, int status, int events)
 {
     struct pk_file_disk *d = handle->data;
     (void)status;
     (void)events;
-    pk_file_ring_reap(d->ring, deliver, d);
+    pk_file_aio_reap(d->aio, on_aio_ended, d);
+}
+
+static bool may_use_aio(struct pk_file_disk *d, const struct pk_file_request *r)
+{
+    if (d->aio == NULL || !r->direct) {
+        return false;
+    }
+    if (d->for_threads > 0) {
+        d->for_threads--;
+        return false;
+    }
+    return true;
 }
 
 static void submit(void *ctx, struct pk_disk_op *op)
@@ -277,31 +320,24 @@ static void submit(void *ctx, struct pk_disk_op *op)
     PK_ASSERT(d->loop != NULL && d->state != CLOSING);
     struct pk_file_request *r = new_request(d, op);
     d->under_way++;
-    int error = d->state != OPEN ? ECANCELED : pk_files_prepare(&d->files, op, &r->fd);
-    if (error == 0 && overwrite && d->ring != NULL) {
-        error = pk_file_ring_write(d->ring, r);
-    } else if (error == 0) {
-        struct pool *pool = overwrite ? &d->writers : &d->background;
-        (void)pthread_mutex_lock(&d->lock);
-        push(&pool->queue, r);
-        (void)pthread_mutex_unlock(&d->lock);
-        (void)pthread_cond_signal(&pool->wanted);
-    }
-    if (error != 0) {
-        r->error = error;
+    r->error = d->state != OPEN ? ECANCELED : pk_files_prepare(&d->files, r);
+    if (r->error != 0) {
         hand_back(d, r);
+    } else if (!overwrite) {
+        give_to_threads(&d->background, r);
+    } else if (!may_use_aio(d, r) || !pk_file_aio_write(d->aio, r)) {
+        give_to_threads(&d->writers, r);
     }
 }
 
 static int run_now(void *ctx, struct pk_disk_op *op)
 {
     struct pk_file_disk *d = ctx;
-    uint64_t began_us = now_us();
-    int fd;
-    int error = pk_files_prepare(&d->files, op, &fd);
-    error = error != 0 ? error : pk_file_run(d->files.folder, op, fd);
+    struct pk_file_request r = {.op = op, .began_us = now_us()};
+    int error = pk_files_prepare(&d->files, &r);
+    error = error != 0 ? error : pk_file_run(d->files.folder, &r);
     if (op->kind == PK_DISK_OVERWRITE && error == 0 && d->wrote != NULL) {
-        d->wrote(d->ctx, now_us() - began_us);
+        d->wrote(d->ctx, now_us() - r.began_us);
     }
     return error;
 }
@@ -328,7 +364,7 @@ static uint64_t room(void *ctx)
 
 /* ---- a new disk ---- */
 
-/* Decides what AUTO is. False: `why`. */
+/* What the environment says instead of AUTO. False: `why`. */
 static bool choose(enum pk_file_disk_backend *backend, char *why, size_t size)
 {
     const char *word = getenv("PICKET_DISK");
@@ -336,11 +372,11 @@ static bool choose(enum pk_file_disk_backend *backend, char *why, size_t size)
         return true;
     }
     if (word == NULL || strcmp(word, "threads") == 0) {
-        *backend = PK_FILE_DISK_THREADS;
-    } else if (strcmp(word, "uring") == 0) {
-        *backend = PK_FILE_DISK_URING;
+        *backend = word == NULL ? PK_FILE_DISK_AUTO : PK_FILE_DISK_THREADS;
+    } else if (strcmp(word, "aio") == 0) {
+        *backend = PK_FILE_DISK_AIO;
     } else {
-        (void)snprintf(why, size, "PICKET_DISK is \"%s\"; use threads or uring", word);
+        (void)snprintf(why, size, "PICKET_DISK is \"%s\"; use aio or threads", word);
         return false;
     }
     return true;
@@ -357,29 +393,30 @@ static void watch(struct pk_file_disk *d)
 {
     d->woken.data = d;
     d->handles = 1;
-    if (d->ring != NULL) {
-        int fd = pk_file_ring_fd(d->ring);
-        PK_ASSERT(uv_poll_init(d->loop, &d->ring_ready, fd) == 0);
-        PK_ASSERT(uv_poll_start(&d->ring_ready, UV_READABLE, on_ring_ready) == 0);
-        d->ring_ready.data = d;
+    if (d->aio != NULL) {
+        int fd = pk_file_aio_fd(d->aio);
+        PK_ASSERT(uv_poll_init(d->loop, &d->aio_ready, fd) == 0);
+        PK_ASSERT(uv_poll_start(&d->aio_ready, UV_READABLE, on_aio_ready) == 0);
+        d->aio_ready.data = d;
         d->handles = 2;
     }
 }
 
-/* What submit needs: threads, the ring, handles on the loop. False: `why`. */
+/* What submit needs: threads, the kernel's I/O, handles on the loop. False: `why`. */
 static bool start(struct pk_file_disk *d, enum pk_file_disk_backend backend, char *why,
                   size_t size)
 {
     if (!choose(&backend, why, size)) {
         return false;
     }
-    d->ring = backend == PK_FILE_DISK_URING ? pk_file_ring_new() : NULL;
-    if (d->ring == NULL && backend == PK_FILE_DISK_URING) {
-        (void)snprintf(why, size, "io_uring is not available; use PICKET_DISK=threads");
+    d->adapts = backend == PK_FILE_DISK_AUTO;
+    d->aio = backend != PK_FILE_DISK_THREADS ? pk_file_aio_new() : NULL;
+    if (d->aio == NULL && backend == PK_FILE_DISK_AIO) {
+        (void)snprintf(why, size, "the kernel refuses io_setup; use PICKET_DISK=threads");
         return false;
     }
     int error = start_threads(&d->background, 1);
-    if (error == 0 && d->ring == NULL) {
+    if (error == 0) {
         error = start_threads(&d->writers, WRITERS);
     }
     if (error == 0) {
@@ -429,5 +466,5 @@ struct pk_disk *pk_file_disk(struct pk_file_disk *d)
 
 enum pk_file_disk_backend pk_file_disk_backend(const struct pk_file_disk *d)
 {
-    return d->ring != NULL ? PK_FILE_DISK_URING : PK_FILE_DISK_THREADS;
+    return d->aio != NULL ? PK_FILE_DISK_AIO : PK_FILE_DISK_THREADS;
 }

@@ -3,14 +3,11 @@
  * The disk of a real node: struct pk_disk (disk.h) on the files of one folder, with
  * completions on a libuv loop.
  *
- * PK_DISK_OVERWRITE, the way of a commit, has four threads that do nothing else, or
- * io_uring. STORE, READ and SYNC run one after the other in one more thread, so that they
- * never wait in front of a commit. libuv's thread pool is not used: a name lookup that
- * hangs there would hold up the log.
- *
- * Threads are the default: on a busy machine with a disk without FUA (forced unit access)
- * they made more durable writes per second. There the kernel ends each durable write of
- * io_uring in a worker thread of its own, which waits its turn whatever our priority is.
+ * PK_DISK_OVERWRITE, the way of a commit, goes to the kernel's asynchronous I/O, and where
+ * that would wait or is not to be had, to four threads that do nothing else. STORE, READ
+ * and SYNC run one after the other in one more thread, so that they never wait in front
+ * of a commit. libuv's thread pool is not used: a name lookup that hangs there would hold
+ * up the log.
  *
  * An error is reported and never retried: after a failed flush the kernel may have
  * dropped the bytes (README.md, D4).
@@ -29,11 +26,11 @@ struct uv_loop_s;
 struct pk_file_disk;
 
 enum pk_file_disk_backend {
-    /* What the environment variable PICKET_DISK says (threads, uring), else threads. */
+    /* What the environment variable PICKET_DISK says (aio, threads), else AIO where the
+     * kernel and its filters allow it, as long as that is not late. */
     PK_FILE_DISK_AUTO,
     PK_FILE_DISK_THREADS,
-    /* pk_file_disk_new fails where the build, the kernel or a seccomp filter has none. */
-    PK_FILE_DISK_URING,
+    PK_FILE_DISK_AIO, /* pk_file_disk_new fails where it is refused */
 };
 
 struct pk_file_disk_options {
@@ -52,7 +49,7 @@ struct pk_file_disk *pk_file_disk_new(const struct pk_file_disk_options *o, char
 /* Good until pk_file_disk_close calls back. A file that is removed while the disk is
  * open stays missing (ENOENT) for OVERWRITE, SYNC and note. */
 struct pk_disk *pk_file_disk(struct pk_file_disk *d);
-/* What OVERWRITE uses: PK_FILE_DISK_THREADS or PK_FILE_DISK_URING. */
+/* What OVERWRITE uses: PK_FILE_DISK_THREADS or PK_FILE_DISK_AIO. */
 enum pk_file_disk_backend pk_file_disk_backend(const struct pk_file_disk *d);
 /* Waits for the operations under way, whose `done` is called as usual, frees the disk and
  * then calls `closed` from the loop (without a loop: at once). Operations that are

@@ -115,59 +115,66 @@ static int open_durable(int folder, const char *name)
     return open_in(folder, name, flags);
 }
 
-/* The file's descriptor of one sort, opened once. -1 with errno set. */
-static int open_file(struct pk_files *f, const char *name, bool durable)
+/* The file with its descriptor of one sort, opened once. NULL with errno set. */
+static struct pk_open_file *open_file(struct pk_files *f, const char *name, bool durable)
 {
     struct pk_open_file *file = find(f, name);
-    int fd = file == NULL ? -1 : durable ? file->durable : file->plain;
-    if (fd >= 0) {
-        return fd;
+    if (file != NULL && (durable ? file->durable : file->plain) >= 0) {
+        return file;
     }
     PK_ASSERT(strlen(name) < PK_DISK_NAME_MAX && strchr(name, '/') == NULL);
-    fd = durable ? open_durable(f->folder, name) : open_in(f->folder, name, O_WRONLY);
+    int fd = durable ? open_durable(f->folder, name) : open_in(f->folder, name, O_WRONLY);
     if (fd < 0) {
-        return -1;
+        return NULL;
     }
     file = file != NULL ? file : add(f, name);
     *(durable ? &file->durable : &file->plain) = fd;
-    return fd;
+    file->direct = file->direct || (durable && (fcntl(fd, F_GETFL) & O_DIRECT) != 0);
+    return file;
 }
 
-/* Bytes in a removed file would be lost with the process. */
+/* Bytes in a removed file would be lost with the process. Only what is needed is asked for:
+ * once somebody has asked for its times, the next write to a file gives it new ones, and
+ * a durable write then has to wait for the inode too. */
 static int check_there(int fd, uint64_t end)
 {
-    struct stat st;
-    if (fstat(fd, &st) != 0) {
+    struct statx st;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_NLINK | STATX_SIZE, &st) != 0) {
         return errno;
     }
-    if (st.st_nlink == 0) {
+    if (st.stx_nlink == 0) {
         return ENOENT;
     }
-    return end > (uint64_t)st.st_size ? EINVAL : 0;
+    return end > st.stx_size ? EINVAL : 0;
 }
 
-int pk_files_prepare(struct pk_files *f, const struct pk_disk_op *op, int *fd)
+int pk_files_prepare(struct pk_files *f, struct pk_file_request *r)
 {
+    const struct pk_disk_op *op = r->op;
     const struct pk_disk_part *part = &op->parts[0];
-    uint64_t end = 0;
-    *fd = -1;
-    if (op->kind == PK_DISK_OVERWRITE) {
-        PK_ASSERT(op->n_parts == 1 && part->len > 0 && part->len <= INT32_MAX);
-        PK_ASSERT(((uintptr_t)part->bytes | op->offset | part->len) % PK_DISK_BLOCK == 0);
-        end = op->offset + part->len;
-    } else if (op->kind != PK_DISK_SYNC) {
+    bool overwrite = op->kind == PK_DISK_OVERWRITE;
+    if (!overwrite && op->kind != PK_DISK_SYNC) {
         return 0;
     }
-    *fd = open_file(f, op->name, op->kind == PK_DISK_OVERWRITE);
-    return *fd < 0 ? errno : check_there(*fd, end);
+    if (overwrite) {
+        PK_ASSERT(op->n_parts == 1 && part->len > 0 && part->len <= INT32_MAX);
+        PK_ASSERT(((uintptr_t)part->bytes | op->offset | part->len) % PK_DISK_BLOCK == 0);
+    }
+    const struct pk_open_file *file = open_file(f, op->name, overwrite);
+    if (file == NULL) {
+        return errno;
+    }
+    r->fd = overwrite ? file->durable : file->plain;
+    r->direct = overwrite && file->direct;
+    return check_there(r->fd, overwrite ? op->offset + part->len : 0);
 }
 
 int pk_files_note(struct pk_files *f, const char *name, uint64_t offset,
                   const void *bytes, size_t len)
 {
-    int fd = open_file(f, name, false);
-    int error = fd < 0 ? errno : check_there(fd, 0);
-    return error != 0 ? error : write_at(fd, bytes, len, offset);
+    const struct pk_open_file *file = open_file(f, name, false);
+    int error = file == NULL ? errno : check_there(file->plain, 0);
+    return error != 0 ? error : write_at(file->plain, bytes, len, offset);
 }
 
 /* ---- operations ---- */
@@ -290,17 +297,18 @@ static int read_all(int folder, struct pk_disk_op *op)
     return error;
 }
 
-int pk_file_run(int folder, struct pk_disk_op *op, int fd)
+int pk_file_run(int folder, struct pk_file_request *r)
 {
+    struct pk_disk_op *op = r->op;
     switch (op->kind) {
     case PK_DISK_OVERWRITE:
-        return write_at(fd, op->parts[0].bytes, op->parts[0].len, op->offset);
+        return write_at(r->fd, op->parts[0].bytes, op->parts[0].len, op->offset);
     case PK_DISK_STORE:
         return store(folder, op);
     case PK_DISK_READ:
         return read_all(folder, op);
     case PK_DISK_SYNC:
-        return sync_data(fd);
+        return sync_data(r->fd);
     }
     return EINVAL;
 }

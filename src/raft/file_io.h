@@ -7,6 +7,7 @@
 #ifndef PICKET_RAFT_FILE_IO_H
 #define PICKET_RAFT_FILE_IO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +15,8 @@
 
 struct pk_open_file {
     char name[PK_DISK_NAME_MAX];
-    int durable; /* O_DIRECT, if the file system has it, and O_DSYNC; -1: not open */
+    int durable; /* O_DSYNC; -1: not open */
+    bool direct; /* `durable` has O_DIRECT, which not every file system takes */
     int plain;   /* for notes; -1: not open */
 };
 
@@ -28,8 +30,8 @@ struct pk_files {
 /* One operation under way. */
 struct pk_file_request {
     struct pk_disk_op *op;
-    int fd;         /* OVERWRITE and SYNC; stays open */
-    size_t written; /* by io_uring, of an OVERWRITE */
+    int fd;      /* OVERWRITE and SYNC; stays open */
+    bool direct; /* its writes go past the page cache */
     int error;
     uint64_t began_us;
     struct pk_file_request *next;
@@ -39,11 +41,11 @@ struct pk_file_request {
  * may have ended too early to do so. 0 or an errno. */
 int pk_files_open(struct pk_files *f, const char *dir);
 void pk_files_close(struct pk_files *f);
-/* Sets *fd to what the operation needs of the table, -1 if nothing. EINVAL: an OVERWRITE
- * beyond the end of its file, which would change the file's size. 0 or an errno. */
-int pk_files_prepare(struct pk_files *f, const struct pk_disk_op *op, int *fd);
-/* Does the operation; `fd` is from pk_files_prepare. For any thread. 0 or an errno. */
-int pk_file_run(int folder, struct pk_disk_op *op, int fd);
+/* Sets `fd` and `direct`, if the operation needs them. EINVAL: an OVERWRITE beyond the end
+ * of its file, which would change the file's size. 0 or an errno. */
+int pk_files_prepare(struct pk_files *f, struct pk_file_request *r);
+/* Does an operation that pk_files_prepare has allowed. For any thread. 0 or an errno. */
+int pk_file_run(int folder, struct pk_file_request *r);
 /* pk_disk.note, .list and .room. */
 int pk_files_note(struct pk_files *f, const char *name, uint64_t offset,
                   const void *bytes, size_t len);

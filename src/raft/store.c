@@ -426,6 +426,9 @@ static void on_batch_written(struct pk_disk_op *op, int error)
         req->cb(req, 0);
     }
     pk_store_pump(s);
+    if (s->n_flights == 0) {
+        pk_store_retry_snapshot(s);
+    }
     pk_store_maybe_closed(s);
 }
 

@@ -16,7 +16,7 @@ struct pk_snapshot_put {
     unsigned slot, trailing;
     uint64_t index;
     uint64_t written_before; /* pk_store.written at the snapshot before this one */
-    bool waits;              /* for space on the disk, or for a slot */
+    bool waits;              /* for space on the disk, a slot, or entries before it */
     struct pk_snapshot_head head;
     unsigned char bytes[PK_SNAPSHOT_HEAD];
 };
@@ -229,11 +229,20 @@ static int pack(struct pk_snapshot_put *p, const struct raft_snapshot *snapshot)
     return 0;
 }
 
+/* libraft takes an entry that becomes durable after a snapshot which it has received for
+ * the last one that is stored, waits for the others, and never votes again. So entries
+ * that were handed over before such a snapshot are acknowledged before it, too. */
+static bool is_too_early(const struct pk_snapshot_put *p)
+{
+    const struct pk_store *s = p->store;
+    return p->trailing == 0 && (s->n_flights > 0 || s->first != NULL);
+}
+
 static void submit(struct pk_snapshot_put *p)
 {
     struct pk_store *s = p->store;
     p->slot = oldest_slot(s);
-    p->waits = p->slot == PK_STORE_SLOTS;
+    p->waits = p->slot == PK_STORE_SLOTS || is_too_early(p);
     if (!p->waits) {
         slot_name(p->slot, p->op.name);
         s->slots[p->slot] = 0;

@@ -21,7 +21,7 @@ import threading
 
 from cluster import Cluster, Connection, NotReady, ServerError, fields
 from diagnose import stat
-from disks import Disk, Past
+from disks import Disk, Past, run
 from tap import Failed, check, contains, equal, main, skip, test, wait_until
 
 CUTS = int(os.environ.get("PICKET_POWER_CUTS", "3"))
@@ -359,6 +359,47 @@ def power_cut__without_syncs_does_take_something(t):
             check(lost, "nothing is lost without syncs: these are no power cuts")
         finally:
             cluster.close()
+
+
+# ---- a disk that stalls ----
+
+@test
+def stalled_disk__makes_a_leader_hand_over(t):
+    """The leader's file system is frozen: its writes neither fail nor end."""
+    disk = Disk(t.path("image"), t.path("disk"), 96)
+    with disk:
+        cluster = Cluster(t.program, t.path("c"), 3)
+        first = cluster.nodes[0]
+        first.data = os.path.join(disk.path, "n1")
+        try:
+            cluster.start()
+            wait_until(lambda: t.picket("cluster", "transfer", "n1", "--on",
+                                        cluster.url).returncode == 0, what="n1 leads")
+            run("fsfreeze", "--freeze", disk.path)
+            try:
+                wait_until(lambda: write_something(first) and
+                           any(leads(n) for n in cluster.nodes[1:]),
+                           what="another leader")
+            finally:
+                run("fsfreeze", "--unfreeze", disk.path)
+            contains(first.words(), "event=disk-stalls")
+            wait_until(lambda: t.picket("cluster", "status", "--on",
+                                        cluster.url).returncode == 0,
+                       what="a healthy cluster")
+        finally:
+            cluster.close()
+
+
+def write_something(node):
+    with contextlib.suppress(*ENDED):
+        node.ask("LEASE", "OPEN", 60000, timeout=1)
+    return True
+
+
+def leads(node):
+    with contextlib.suppress(*ENDED):
+        return node.ask("CLUSTER", "STATUS", timeout=1)["serving"] == 1
+    return False
 
 
 main(on_disk=True)

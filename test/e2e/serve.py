@@ -310,7 +310,7 @@ def data_directory__of_somebody_else_is_refused(t):
         os.unlink(os.path.join(n1.data, "identity"))
         done = t.picket("serve", *flags, "--data", n1.data)
         equal(done.returncode, 125)
-        contains(done.stderr, "under a new name")
+        contains(done.stderr, "picket cluster replace")
         os.mkdir(t.path("photos"))
         t.write("photos/cat.jpg", "")
         done = t.picket("serve", *flags, "--data", t.path("photos"))

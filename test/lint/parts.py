@@ -17,7 +17,7 @@ LOCKS = {"redis": "redis:", "etcd": "etcd:", "consul": "consul:", "zookeeper": "
          "postgres": "postgres:"}
 FENCES = {"sqlite": "sqlite:", "mysql": "mysql:", "postgres": "postgres:",
           "redis": "redis:"}
-PARTS = sorted(set(LOCKS) | set(FENCES) | {"simulator", "uring"})
+PARTS = sorted(set(LOCKS) | set(FENCES) | {"simulator"})
 
 
 class Wrong(Exception):

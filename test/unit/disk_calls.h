@@ -2,7 +2,7 @@
 /*
  * For tests of what goes to a disk: the calls of the C library that reach it, in the
  * order in which they were made, and faults in them. The functions here stand in the
- * place of the C library's and liburing's, also for the code that is tested.
+ * place of the C library's, also for the code that is tested.
  */
 #ifndef PICKET_TEST_DISK_CALLS_H
 #define PICKET_TEST_DISK_CALLS_H
@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -18,9 +19,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#ifdef PICKET_WITH_URING
-#include <liburing.h>
-#endif
 
 enum { CALLS_MAX = 256, CALL_PART = 4096, CALL_PATIENCE_S = 20 };
 
@@ -29,7 +27,7 @@ static pthread_cond_t calls_moved = PTHREAD_COND_INITIALIZER;
 
 /* Under calls_lock. */
 static struct {
-    /* One letter each: o open, a fallocate, w write, u io_uring, d fdatasync, f fsync,
+    /* One letter each: o open, a fallocate, w write, u io_submit, d fdatasync, f fsync,
      * F fsync of a folder. */
     char made[CALLS_MAX];
     size_t n;
@@ -43,9 +41,12 @@ static struct {
     bool in_parts;     /* writes take at most CALL_PART bytes */
     bool no_direct;    /* opening with O_DIRECT fails */
     bool no_direct_io; /* reading after it fails */
-    bool no_ring;      /* io_uring is refused when it is made, */
-    bool no_enter;     /* or when it is used */
-    char hold;         /* calls with this letter wait until this changes */
+    bool no_setup;     /* io_setup is refused */
+    bool no_submit;    /* io_submit is refused */
+    unsigned delay_us; /* of what io_submit has begun */
+    uint64_t failed;   /* the write that has failed since io_submit; 0: none */
+    int failed_with;
+    char hold; /* calls with this letter wait until this changes */
     unsigned held, let_go_at;
 } calls;
 
@@ -197,55 +198,67 @@ int openat64(int folder, const char *path, int flags, ...)
         error, error != 0 ? 0 : syscall(SYS_openat, folder, path, flags, mode));
 }
 
-#ifdef PICKET_WITH_URING
-
-/* Has the same faults as pwrite: requests are made shorter on their way to the kernel,
- * results are changed on their way back. */
-int io_uring_submit(struct io_uring *ring)
+/* The C library's syscall(), which the one below hides. */
+static inline long call_real(long number, const long *args)
 {
-    static int (*real)(struct io_uring *);
+    static long (*real)(long, ...);
     if (real == NULL) {
-        void *symbol = dlsym(RTLD_NEXT, "io_uring_submit");
+        void *symbol = dlsym(RTLD_NEXT, "syscall");
         memcpy(&real, &symbol, sizeof real);
     }
-    struct io_uring_sq *sq = &ring->sq;
-    struct io_uring_sqe *sqe = &sq->sqes[(sq->sqe_tail - 1) & *sq->kring_mask];
-    sqe->len = (unsigned)call_part(sqe->len);
-    int error = call('u');
-    if (error == EBUSY) { /* the kernel takes nothing */
-        return -EBUSY;
-    }
-    int n = real(ring);
-    while (error != 0 && io_uring_cq_ready(ring) == 0) {
-        (void)usleep(100);
-    }
-    if (error != 0) {
-        struct io_uring_cq *cq = &ring->cq;
-        cq->cqes[(*cq->ktail - 1) & *cq->kring_mask].res = -error;
-    }
-    return n;
+    return real(number, args[0], args[1], args[2], args[3], args[4], args[5]);
 }
 
-int io_uring_submit_and_wait(struct io_uring *ring, unsigned wait)
+/* Takes a write like the kernel, and lets it fail like the kernel: later. */
+static inline long call_submit(const long *args)
 {
-    static int (*real)(struct io_uring *, unsigned);
-    if (real == NULL) {
-        void *symbol = dlsym(RTLD_NEXT, "io_uring_submit_and_wait");
-        memcpy(&real, &symbol, sizeof real);
+    struct iocb **blocks = (struct iocb **)args[2];
+    struct iocb *block = blocks[0];
+    if (calls.no_submit) {
+        (void)call('u');
+        return call_result(EPERM, 0);
     }
-    return calls.no_enter ? -EPERM : real(ring, wait);
+    block->aio_nbytes = call_part(block->aio_nbytes);
+    calls.failed_with = call('u');
+    if (calls.failed_with == 0) {
+        return call_real(SYS_io_submit, args);
+    }
+    uint64_t one = 1;
+    calls.failed = block->aio_data;
+    return write((int)block->aio_resfd, &one, sizeof one) == sizeof one ? 1 : -1;
 }
 
-int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
+static inline long call_events(const long *args)
 {
-    static int (*real)(unsigned, struct io_uring *, unsigned);
-    if (real == NULL) {
-        void *symbol = dlsym(RTLD_NEXT, "io_uring_queue_init");
-        memcpy(&real, &symbol, sizeof real);
+    struct io_event *events = (struct io_event *)args[3];
+    (void)usleep(calls.delay_us);
+    if (calls.failed == 0) {
+        return call_real(SYS_io_getevents, args);
     }
-    return calls.no_ring ? -EPERM : real(entries, ring, flags);
+    events[0] = (struct io_event){.data = calls.failed, .res = -calls.failed_with};
+    calls.failed = 0;
+    return 1;
 }
 
-#endif
+long syscall(long number, ...)
+{
+    long args[6];
+    va_list more;
+    va_start(more, number);
+    for (int i = 0; i < 6; i++) {
+        args[i] = va_arg(more, long);
+    }
+    va_end(more);
+    switch (number) {
+    case SYS_io_setup:
+        return calls.no_setup ? call_result(EPERM, 0) : call_real(number, args);
+    case SYS_io_submit:
+        return call_submit(args);
+    case SYS_io_getevents:
+        return call_events(args);
+    default:
+        return call_real(number, args);
+    }
+}
 
 #endif

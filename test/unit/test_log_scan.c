@@ -281,6 +281,23 @@ TEST(damage__no_overwritten_sector_loses_an_entry)
     free(l);
 }
 
+/* The last batch begins a segment, and nothing was written later that knows of it. */
+TEST(damage__to_the_only_batch_of_a_segment_is_seen)
+{
+    struct small_log *l = empty_log();
+    do {
+        put(l, 1, 3000, l->number);
+    } while (l->at.segment == 0);
+    for (size_t i = 0; i < l->batch_size[l->number]; i++) {
+        l->bytes[1][i] ^= 1;
+        struct found f = start(l, 1, 0);
+        CHECK(f.verdict == PK_SCAN_DAMAGED);
+        CHECK_U64(f.at.segment, 1);
+        l->bytes[1][i] ^= 1;
+    }
+    free(l);
+}
+
 /* The refusal says where. */
 TEST(damage__is_told_with_its_place)
 {

@@ -9,7 +9,7 @@
 #include "sim_disk.h"
 #include "tap.h"
 
-enum { SEGMENT = 32 * 1024, STATE = 3000, ENTRY = 64 };
+enum { SEGMENT = 32 * 1024, STATE = 3000, ENTRY = 64, OPERATIONS_MAX = 100 };
 
 static const struct pk_log_owner owner = {.cluster = 9, .incarnation = 0x77aa55};
 
@@ -46,7 +46,9 @@ static void on_failed(void *ctx, const char *why)
 
 static void finish_all(void)
 {
+    unsigned n = 0;
     while (w.disk.under_way != NULL && w.failed[0] == '\0') {
+        CHECK(n++ < OPERATIONS_MAX); /* or the store repeats something for ever */
         sim_disk_finish(&w.disk, w.disk.under_way);
     }
 }
@@ -189,6 +191,60 @@ TEST(meta__has_the_configuration_that_was_appended_last)
     CHECK_U64(m->configuration_len, sizeof data);
     CHECK(memcmp(m->configuration, data, sizeof data) == 0);
     end();
+}
+
+/* A directory that was put in the place of another node's. */
+TEST(meta__of_another_node_is_refused)
+{
+    fresh();
+    end_life();
+    struct pk_store_options o = {
+        .disk = &w.disk.disk, .owner = owner, .failed = on_failed};
+    o.owner.incarnation++;
+    w.store = pk_store_new(&o);
+    const char *wrong = pk_store_open(w.store);
+    CHECK(wrong != NULL && strstr(wrong, "belongs to another node") != NULL);
+    end();
+}
+
+/* ---- files ---- */
+
+/* Without the mark, which is only evidence. */
+static void is_refused_after(enum sim_damage how, const char *words)
+{
+    fresh();
+    append(3, RAFT_COMMAND);
+    finish_all();
+    end_life();
+    sim_disk_damage(&w.disk, sim_disk_find(&w.disk, "mark"), SIM_LOSE, &w.rng);
+    struct sim_file *f = sim_disk_find(&w.disk, "log-000");
+    if (how == SIM_CUT) {
+        f->len = 0;
+        f->capacity = 0;
+        f->bytes = pk_door_resize(f->bytes, 1);
+    } else {
+        sim_disk_damage(&w.disk, f, how, &w.rng);
+    }
+    struct pk_store_options o = {.disk = &w.disk.disk,
+                                 .owner = owner,
+                                 .segment_bytes = SEGMENT,
+                                 .failed = on_failed};
+    w.store = pk_store_new(&o);
+    CHECK(pk_store_open(w.store) == NULL);
+    CHECK(pk_store_load(w.store, &w.loaded) != 0);
+    CHECK(strstr(pk_store_why(w.store), words) != NULL);
+    w.loaded = (struct pk_store_loaded){0};
+    end();
+}
+
+TEST(file__a_segment_that_is_gone_is_refused)
+{
+    is_refused_after(SIM_LOSE, "raft/log-000 is gone");
+}
+
+TEST(file__a_segment_that_was_cut_is_refused)
+{
+    is_refused_after(SIM_CUT, "raft/log-000 has 0 bytes instead of 32768");
 }
 
 /* ---- numbers of batches ---- */
@@ -357,6 +413,28 @@ TEST(snapshot__a_received_one_overtakes_a_log_with_other_entries)
     CHECK_U64(w.loaded.snapshot->index, 3);
     CHECK_U64(w.loaded.start, 4);
     CHECK_U64(w.loaded.n, 0);
+    end();
+}
+
+/* libraft would take the entry for the last one that is stored. */
+TEST(snapshot__a_received_one_is_acknowledged_after_entries_before_it)
+{
+    fresh();
+    pk_store_tick(w.store); /* makes spare segments */
+    finish_all();
+    append(1, RAFT_COMMAND);
+    struct pk_disk_op *entry = w.disk.under_way;
+    put(100, 1, 0);
+    while (w.disk.under_way != entry || entry->next != NULL) { /* all but the entry */
+        struct pk_disk_op *op = w.disk.under_way;
+        sim_disk_finish(&w.disk, op != entry ? op : entry->next);
+    }
+    CHECK_U64(w.appended, 0);
+    CHECK_U64(w.puts, 0);
+    sim_disk_finish(&w.disk, entry);
+    CHECK_U64(w.appended, 1);
+    finish_all();
+    CHECK_U64(w.puts, 1);
     end();
 }
 
