@@ -84,8 +84,8 @@ struct pk_replica_hooks {
     /* The state was replaced, by a leader's snapshot or by a restored backup: whoever
      * watches has missed something, and the clock may have jumped. */
     void (*replaced)(void *ctx);
-    /* The digest of the state after entry `index`, for all other nodes: each of them gives
-     * it to its own pk_replica_hear_mark. NULL: there are no others. */
+    /* The digest of the state after entry `index`, for all other nodes: each of them
+     * gives it to its own pk_replica_hear_mark. NULL: there are no others. */
     void (*marked)(void *ctx, uint64_t index, uint64_t digest);
     /* What libraft has to say: level 1 is an error, 2 a warning, higher ones are details.
      * NULL: nobody wants to know. */

@@ -324,7 +324,8 @@ def cluster__loses_nothing_by_damage_to_one_node(t):
                 node.start()
             refused = is_refused(victim)
             counts.setdefault(kind, [0, 0])[refused] += 1
-            print(f"# {victim.name}, {kind}: {what}: {'refused' if refused else 'served'}")
+            print(f"# {victim.name}, {kind}: {what}: "
+                  f"{'refused' if refused else 'served'}")
             past.verify(cluster.leader())
             past.grow(cluster.leader(), 10)
             if refused:
