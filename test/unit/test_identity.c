@@ -147,10 +147,10 @@ TEST(identity__damage_is_refused_and_says_what_to_do)
     for (size_t i = 0; i < whole.len; i++) {
         whole.bytes[i] ^= 0x10;
         file_write(in_state("identity"), whole.bytes, whole.len);
-        refused_with("identity is damaged: remove this node from the cluster");
+        refused_with("identity is damaged: replace this node");
         whole.bytes[i] ^= 0x10;
         file_write(in_state("identity"), whole.bytes, i);
-        refused_with("under a new name");
+        refused_with("picket cluster replace");
     }
     unsigned char longer[4096] = {0};
     memcpy(longer, whole.bytes, whole.len);
@@ -170,7 +170,7 @@ TEST(identity__a_log_without_identity_is_no_new_node)
     (void)made("n1");
     CHECK(mkdir(in_state("raft"), 0700) == 0);
     CHECK(unlink(in_state("identity")) == 0);
-    refused_with("its identity is gone: remove this node from the cluster");
+    refused_with("its identity is gone: replace this node");
 }
 
 TEST(identity__a_directory_of_something_else_is_left_alone)
