@@ -7,7 +7,7 @@
  *
  * A stream is a process with a folder, a file and a loop of its own, as a node is; depth
  * is how many overwrites it keeps under way. DIR should be on a real disk. CPU is what
- * the process used, without the kernel's own threads that complete its asynchronous writes.
+ * the process used, without the kernel's threads that complete asynchronous writes.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -159,8 +159,7 @@ bool pk_snapshot_decode(const struct pk_log_owner *owner, const unsigned char *i
 /* ---- sectors ---- */
 
 /* Over the sector with its number. Whose it is and where it stands is no part of its
- * bytes but of its checksum: a sector that was written to a wrong place does not check.
- */
+ * bytes but of its checksum: a sector in a wrong place does not check. */
 static uint32_t stamp_sum(uint64_t incarnation, struct pk_log_place at,
                           const unsigned char *sector)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The fields of a log store, private to store*.c. */
+/* The fields of a log store, private to store.c, store_load.c and store_snapshot.c. */
 #ifndef PICKET_RAFT_STORE_INSIDE_H
 #define PICKET_RAFT_STORE_INSIDE_H
 
@@ -9,6 +9,8 @@ enum {
     PK_STORE_DEPTH = 4,  /* batches on their way to the disk */
     PK_STORE_SPARES = 2, /* segments that are kept ready */
     PK_STORE_SLOTS = 3,  /* of snapshots */
+    PK_STORE_BATCH_BYTES =
+        1024 * 1024,     /* of entries in one batch, if there are several */
     PK_STORE_PAUSE = 10, /* ticks before a snapshot that lacked space is tried again */
 };
 
@@ -102,9 +104,14 @@ __attribute__((format(printf, 3, 4))) int pk_store_refuse(struct pk_store *s, in
 void pk_store_fail(struct pk_store *s, const char *what, int error);
 int pk_store_write_meta(struct pk_store *s);
 struct pk_disk_op pk_store_op(enum pk_disk_kind kind, const char *name);
-/* Bytes of entries in one batch, if it has more than one. */
-uint64_t pk_store_batch_most(const struct pk_store *s);
-void pk_store_pump(struct pk_store *s);
+/* Does an operation at once. 0, or an errno. */
+int pk_store_now(struct pk_store *s, struct pk_disk_op *op);
+/* Has the next segment made, if few are ready. */
+void pk_store_keep_spares(struct pk_store *s);
+/* All segments that were begun before batch `number` are free. */
+void pk_store_release_before(struct pk_store *s, uint64_t number);
+/* Segments that hold only entries before `index` are free. */
+void pk_store_release(struct pk_store *s, uint64_t index);
 void pk_store_maybe_closed(struct pk_store *s);
 void pk_store_segment_name(uint32_t segment, char out[PK_DISK_NAME_MAX]);
 /* Reads a file at once; free the bytes with pk_door_resize. 0, or an errno. */
@@ -112,12 +119,14 @@ int pk_store_read(struct pk_store *s, const char *name, unsigned char **out, siz
 int pk_store_store(struct pk_store *s, const char *name, const unsigned char *bytes,
                    size_t len);
 
-/* ---- store_room.c ---- */
+extern const char pk_store_mark_name[];
 
-/* Segments that hold only entries before `index` are free. */
-void pk_store_release(struct pk_store *s, uint64_t index);
-/* Has the next segment made, if few are ready. */
-void pk_store_keep_spares(struct pk_store *s);
+/* ---- store_append.c ---- */
+
+/* Hands to the disk what can be. */
+void pk_store_pump(struct pk_store *s);
+/* The most that one batch takes on disk. */
+uint64_t pk_store_batch_most(const struct pk_store *s);
 
 /* ---- store_snapshot.c ---- */
 

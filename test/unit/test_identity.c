@@ -150,7 +150,7 @@ TEST(identity__damage_is_refused_and_says_what_to_do)
         refused_with("identity is damaged: replace this node");
         whole.bytes[i] ^= 0x10;
         file_write(in_state("identity"), whole.bytes, i);
-        refused_with("with an empty directory");
+        refused_with("picket cluster replace");
     }
     unsigned char longer[4096] = {0};
     memcpy(longer, whole.bytes, whole.len);
