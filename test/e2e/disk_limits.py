@@ -95,8 +95,8 @@ def use_and_restart(cluster, log_mib):
 @test
 def memory_and_disk__stay_below_their_ceilings(t):
     for log_mib in (16, 64):
-        cluster = Cluster(t.program, t.path(f"c{log_mib}"), 1,
-                          flags=["--log-mb", str(log_mib)])
+        config = t.write(f"{log_mib}.conf", f"log-mb = {log_mib}\n")
+        cluster = Cluster(t.program, t.path(f"c{log_mib}"), 1, flags=["--config", config])
         try:
             use_and_restart(cluster, log_mib)
         finally:
