@@ -41,8 +41,8 @@ struct pk_file_request {
  * may have ended too early to do so. 0 or an errno. */
 int pk_files_open(struct pk_files *f, const char *dir);
 void pk_files_close(struct pk_files *f);
-/* Sets `fd` and `direct`, if the operation needs them. EINVAL: an OVERWRITE beyond the end
- * of its file, which would change the file's size. 0 or an errno. */
+/* Sets `fd` and `direct`, if the operation needs them. EINVAL: an OVERWRITE beyond the
+ * end of its file, which would change the file's size. 0 or an errno. */
 int pk_files_prepare(struct pk_files *f, struct pk_file_request *r);
 /* Does an operation that pk_files_prepare has allowed. For any thread. 0 or an errno. */
 int pk_file_run(int folder, struct pk_file_request *r);
