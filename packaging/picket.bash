@@ -45,7 +45,8 @@ _picket() {
     local verbs='run once acquire extend release elect ls show why watch break fence'
     verbs+=' gate drill sim doctor serve dev cluster bench version'
     local plays='run fuzz replay'
-    local changes='status add promote remove transfer backup restore limits configure'
+    local changes='status add promote replace remove transfer backup restore'
+    changes+=' recover limits configure'
     local fences='claim check put get show metrics shadow enforce file install'
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || [[ $verb == help ]]; then

@@ -11,7 +11,7 @@
 #include "core/limits.h"
 #include "host/clock.h"
 
-enum { HANDOVER_MS = 10000, PAIRS_MAX = 15 };
+enum { HANDOVER_MS = 10000, LEADER_MS = 10000, NOBODY_MS = 2000, PAIRS_MAX = 15 };
 
 struct settings {
     struct pk_common common;
@@ -27,7 +27,7 @@ struct action {
 };
 
 static const struct pk_option own[] = {
-    {PK_OPTION_FLAG, 0, "force", NULL, "backup: replace FILE if it is there",
+    {PK_OPTION_FLAG, 0, "force", NULL, "backup, recover: replace FILE if it is there",
      offsetof(struct settings, force), 0, 0},
     {PK_OPTION_FLAG, 0, "yes", NULL, "restore: yes, end all leases",
      offsetof(struct settings, yes), 0, 0},
@@ -78,8 +78,10 @@ static int add(struct pk_cluster *c, const struct settings *s)
                               word);
     }
     (void)snprintf(name, sizeof name, "%.*s", (int)(equals - word), word);
-    const char *const words[] = {"CLUSTER", "ADD", name, equals + 1};
-    int code = change(c, "add", words, 4);
+    bool has_id = s->words->count > 2;
+    const char *const words[] = {"CLUSTER", "ADD", name, equals + 1,
+                                 has_id ? s->words->at[2] : ""};
+    int code = change(c, "add", words, has_id ? 5 : 4);
     if (code == 0) {
         pk_errors_remark("%s gets the log, but has no vote; 'picket cluster promote %s' "
                          "gives it one",
@@ -100,6 +102,27 @@ static int promote(struct pk_cluster *c, const struct settings *s)
     return code;
 }
 
+/* A second time the new node is alive and in its place, which is what was wanted. */
+static int replace(struct pk_cluster *c, const struct settings *s)
+{
+    const char *name = s->words->at[1];
+    const char *const words[] = {"CLUSTER", "REPLACE", name};
+    struct pk_cluster_answer a;
+    enum pk_cluster_got got = pk_cluster_ask_words(c, words, 3, PK_CLUSTER_CHANGE_MS, &a);
+    bool there = got == PK_CLUSTER_REFUSED && a.repeated && strcmp(a.code, "ALIVE") == 0;
+    if (got != PK_CLUSTER_OK && !there) {
+        return pk_cluster_fail(c, "replace", got, &a);
+    }
+    pk_errors_remark("%s has its place and its vote again, with its new directory", name);
+    return 0;
+}
+
+static int recover(struct pk_cluster *c, const struct settings *s)
+{
+    (void)c;
+    return pk_cluster_recover(s->words->at[1], s->words->at[2], s->force);
+}
+
 /* A second time it is not there any more, which is what was wanted. */
 static int remove_node(struct pk_cluster *c, const struct settings *s)
 {
@@ -112,9 +135,7 @@ static int remove_node(struct pk_cluster *c, const struct settings *s)
     if (got != PK_CLUSTER_OK && !gone) {
         return pk_cluster_fail(c, "remove", got, &a);
     }
-    pk_errors_remark("%s is removed for good: stop it and delete its data; its name must "
-                     "not be used again",
-                     name);
+    pk_errors_remark("%s is removed for good: stop it and delete its data", name);
     return 0;
 }
 
@@ -127,7 +148,7 @@ static int await_leader(struct pk_cluster *c, const char *before, const char *to
     uint64_t began = pk_clock_ms();
     do {
         pk_cluster_pause();
-        pk_cluster_look(c, v);
+        (void)pk_cluster_find_leader(c, v);
     } while ((v->leader[0] == '\0' || strcmp(v->leader, before) == 0) &&
              pk_clock_ms() - began < HANDOVER_MS);
     const char *leader = v->leader[0] != '\0' ? v->leader : "nobody";
@@ -146,7 +167,11 @@ static int hand_over(struct pk_cluster *c, const char *to, struct pk_cluster_vie
 {
     struct pk_cluster_answer a;
     struct pk_resp_out request = {0};
-    pk_cluster_look(c, v);
+    uint64_t began = pk_clock_ms();
+    while (!pk_cluster_find_leader(c, v) &&
+           pk_clock_ms() - began < (v->answered ? LEADER_MS : NOBODY_MS)) {
+        pk_cluster_pause();
+    }
     if (v->leader[0] == '\0') {
         return pk_errors_fail("cluster: transfer: nobody leads %s at the moment%s%s",
                               c->url, v->answered ? "" : ": ", v->answered ? "" : v->why);
@@ -258,12 +283,14 @@ static int configure(struct pk_cluster *c, const struct settings *s)
 
 static const struct action actions[] = {
     {"status", 0, 0, "no words", show_status},
-    {"add", 1, 1, "one word, NAME=HOST:PORT", add},
+    {"add", 1, 2, "one word, NAME=HOST:PORT, and perhaps the node's ID", add},
     {"promote", 1, 1, "one word, the node's NAME", promote},
+    {"replace", 1, 1, "one word, the node's NAME", replace},
     {"remove", 1, 1, "one word, the node's NAME", remove_node},
     {"transfer", 0, 1, "at most one word, the node's NAME", transfer},
     {"backup", 1, 1, "one word, the FILE to write (- for standard output)", back_up},
     {"restore", 1, 1, "one word, the FILE to read (- for standard input)", restore},
+    {"recover", 2, 2, "two words, the DIR of a node and the FILE to write", recover},
     {"limits", 0, 0, "no words", show_limits},
     {"configure", 1, PAIRS_MAX, "words of NAME=VALUE; see 'picket cluster limits'",
      configure},
@@ -284,15 +311,17 @@ static int check_words(const struct settings *s, const struct action *a)
 {
     int n = s->words->count - 1;
     if (a == NULL) {
-        return pk_errors_fail("cluster: \"%s\" is none of status, add, promote, remove, "
-                              "transfer, backup, restore, limits and configure",
+        return pk_errors_fail("cluster: \"%s\" is none of status, add, promote, replace, "
+                              "remove, transfer, backup, restore, recover, limits and "
+                              "configure",
                               s->words->at[0]);
     }
     if (n < a->words_min || n > a->words_max) {
         return pk_errors_fail("cluster: %s takes %s", a->name, a->wants);
     }
-    if (s->force && a->act != back_up) {
-        return pk_errors_fail("cluster: --force is for backup, not for %s", a->name);
+    if (s->force && a->act != back_up && a->act != recover) {
+        return pk_errors_fail("cluster: --force is for backup and recover, not for %s",
+                              a->name);
     }
     if (s->yes && a->act != restore) {
         return pk_errors_fail("cluster: --yes is for restore, not for %s", a->name);
@@ -315,6 +344,9 @@ static int run(int argc, char **argv)
     }
     const struct action *action = find_action(words.at[0]);
     code = check_words(&s, action);
+    if (code == 0 && action->act == recover) {
+        return recover(NULL, &s); /* asks no node */
+    }
     if (code == 0) {
         code = pk_cluster_find(&s.common, &c);
     }
@@ -329,49 +361,66 @@ const struct pk_cli_verb pk_cli_cluster = {
     .name = "cluster",
     .brief = "look at a cluster's nodes, change them, back it up",
     .usage = "status [-o json]\n"
-             "add NAME=HOST:PORT\n"
+             "add NAME=HOST:PORT [ID]\n"
              "promote NAME\n"
+             "replace NAME\n"
              "remove NAME\n"
              "transfer [NAME]\n"
              "backup FILE|- [--force]\n"
              "restore FILE|- --yes\n"
+             "recover DIR FILE|- [--force]\n"
              "limits [-o json]\n"
              "configure NAME=VALUE...",
     .about =
-        "  status     each node: its role, its state, and how many entries of the log it "
-        "is\n"
-        "             behind; nodes that don't answer are shown as unreachable\n"
-        "  add        makes room for a node, which gets the log but has no vote; PORT is "
-        "that\n"
-        "             of its --raft. 'picket serve --join' does this by itself\n"
+        "  status     each member: its role, its state, and how many entries of the log "
+        "it is\n"
+        "             behind; then how many more failures the cluster bears now\n"
+        "  add        makes room for a new node that waits to be admitted, or whose ID "
+        "is given;\n"
+        "             it gets the log but has no vote. PORT is that of its --raft. "
+        "'picket serve\n"
+        "             --join' does this by itself\n"
         "  promote    gives a node its vote, once it has caught up\n"
-        "  remove     takes a node out, for good: a node whose data is lost, too, comes "
-        "back\n"
-        "             only under a new name. A leader hands over first\n"
+        "  replace    admits the node NAME with a new, empty directory in the place of "
+        "the one\n"
+        "             that is lost: start it with its old --name and --cluster first\n"
+        "  remove     takes a node out. A leader hands over first\n"
         "  transfer   makes NAME the leader, or whoever is best\n"
         "  backup     writes the whole state to FILE\n"
         "  restore    replaces the whole state by that of FILE. All leases end, and "
         "tokens go\n"
         "             on above all that were ever given out\n"
+        "  recover    when a majority of the nodes is lost for good: writes the state in "
+        "DIR, the\n"
+        "             data directory of a stopped survivor, to FILE, for a restore into "
+        "a new\n"
+        "             cluster. What only lost nodes knew is gone\n"
         "  limits     what bounds the state, the same on every node\n"
         "  configure  changes limits\n"
         "\n"
-        "Any node of --on will do: it passes on what only the leader can do. While "
-        "nobody "
-        "leads,\n"
-        "it is tried again for ten seconds.",
+        "States: leader; follower (the leader hears it, and its log keeps up); lagging; "
+        "silent\n"
+        "(the leader does not hear it); refused (as silent, and the leader says why); "
+        "unreachable;\n"
+        "candidate; deposed. Leader and follower are healthy.\n"
+        "\n"
+        "All nodes of --on are asked at once, and the members that they know; a command "
+        "goes to\n"
+        "the one that leads. A node that hangs costs a second. While nobody leads, it is "
+        "tried\n"
+        "again for ten seconds.",
     .exits = "  0    done\n"
              "  1    status: nobody leads\n"
+             "  2    status: the cluster serves, but not all its members are healthy\n"
              "  125  our own error, not done or not known to be done: a wrong call, no "
              "node in\n"
              "       reach, a refusal",
     .examples = "  picket cluster status --on picket://10.0.0.1,10.0.0.2,10.0.0.3\n"
+                "  picket cluster status -o json | jq .failures_tolerated\n"
                 "  picket cluster backup locks-$(date +%F).backup\n"
-                "  picket cluster remove n2 && ssh n2 picket serve --name n4 --join "
-                "10.0.0.1:7420 "
-                "...\n"
+                "  picket cluster replace n2\n"
                 "  picket cluster configure lock_waiters=50000",
-    .words = "what to do (status, add, promote, remove, transfer, backup, restore ...)",
+    .words = "what to do (status, add, promote, replace, remove, transfer, backup ...)",
     .words_min = 1,
     .words_max = PK_WORDS_MAX,
     .groups = groups,

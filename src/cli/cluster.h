@@ -2,9 +2,12 @@
 /*
  * Asking a cluster as its operator: for the words of `picket cluster`.
  *
- * Any node will do: one that does not lead passes the question on. While nobody leads,
- * or a connection ends before its answer, the question is asked again, of the next node.
- * So a question may be done twice; each word says why that does no harm, or asks once.
+ * All nodes are asked at once for CLUSTER STATUS: those of the URL, and the members that
+ * they name. A command goes to the node that has answered and leads, so a node that hangs
+ * is never waited for longer than PK_CLUSTER_LOOK_MS. While the answer to a command is
+ * awaited, the nodes are asked again and again who leads; when it is another node by now,
+ * the command is sent there. So a command may be done twice; each says why that does no
+ * harm, or is sent once.
  */
 #ifndef PICKET_CLI_CLUSTER_H
 #define PICKET_CLI_CLUSTER_H
@@ -14,18 +17,20 @@
 #include "server/ask.h"
 
 enum {
-    PK_CLUSTER_OPEN_MS = 2000,    /* for a connection to come about */
+    PK_CLUSTER_LOOK_MS = 1000,    /* for one node to say what it knows */
     PK_CLUSTER_ANSWER_MS = 5000,  /* for an answer that costs nothing */
     PK_CLUSTER_CHANGE_MS = 60000, /* for one that waits until a node has caught up */
     PK_CLUSTER_PAUSE_MS = 100,    /* before asking again */
+    PK_CLUSTER_NODES_MAX = 16,
+    PK_CLUSTER_TEXT_MAX = 192,
 };
 
 struct pk_cluster {
     struct pk_places places;
     const char *url; /* for people */
-    uint32_t next;   /* of the places */
     struct pk_ask line;
     bool open;
+    char leader[PK_CLUSTER_TEXT_MAX]; /* whom the line leads to, perhaps by a relay */
 };
 
 enum pk_cluster_got {
@@ -46,8 +51,8 @@ struct pk_cluster_answer {
 int pk_cluster_find(const struct pk_common *common, struct pk_cluster *c);
 void pk_cluster_close(struct pk_cluster *c);
 
-/* Asks until there is an answer, for up to ten seconds; `answer_ms` is how long one
- * answer may take. `once`: when it may have been done, don't ask again. */
+/* Asks until there is an answer. Finding a leader may take ten seconds; `answer_ms` is
+ * how long one answer may take. `once`: when it may have been done, don't ask again. */
 enum pk_cluster_got pk_cluster_ask(struct pk_cluster *c,
                                    const struct pk_resp_out *request, uint32_t answer_ms,
                                    bool once, struct pk_cluster_answer *a);
@@ -60,38 +65,95 @@ int pk_cluster_fail(const struct pk_cluster *c, const char *word, enum pk_cluste
                     const struct pk_cluster_answer *a);
 void pk_cluster_pause(void);
 
-/* ---- cluster_status.c ---- */
-
-enum { PK_CLUSTER_NODES_MAX = 16, PK_CLUSTER_TEXT_MAX = 192 };
+/* ---- cluster_report.c ---- */
 
 /* One node: what others say of it, and what it says itself. */
 struct pk_cluster_node {
-    char name[PK_CLUSTER_TEXT_MAX], role[16];
+    char name[PK_CLUSTER_TEXT_MAX], role[16]; /* role "": not a member */
     char client[PK_CLUSTER_TEXT_MAX], http[PK_CLUSTER_TEXT_MAX];
     char raft[PK_CLUSTER_TEXT_MAX];
-    uint64_t match; /* its log is known to be the leader's up to here; 0: not known */
+    uint64_t match;    /* its log is known to be the leader's up to here; 0: not known */
+    uint64_t heard_ms; /* since the leader heard from it; UINT64_MAX: no connection */
+    char refused[256]; /* why the leader and it don't talk; "": no such reason */
     bool answered;
-    char standing[16], version[32]; /* leader, follower, candidate */
+    char at[PK_CLUSTER_TEXT_MAX];      /* where it answered */
+    char follows[PK_CLUSTER_TEXT_MAX]; /* the leader that it names; "": none */
+    char standing[16], version[32];    /* leader, follower, candidate */
     bool serving;
     uint64_t term, last_index;
 };
 
+/* What one node says: of itself, and of all members. */
+struct pk_cluster_report {
+    char cluster[32], node[PK_CLUSTER_TEXT_MAX], leader[PK_CLUSTER_TEXT_MAX];
+    char standing[16], version[32];
+    uint64_t serving, term, last_index, commit_index, silent_after_ms;
+    struct pk_cluster_node members[PK_CLUSTER_NODES_MAX];
+    size_t count;
+};
+
+/* Asks the node at that address for CLUSTER STATUS. False: `why` says what came instead.
+ */
+bool pk_cluster_report(const char *address, struct pk_cluster_report *r, char *why,
+                       size_t size);
+
+/* ---- cluster_look.c ---- */
+
 struct pk_cluster_view {
     char cluster[32], leader[PK_CLUSTER_TEXT_MAX]; /* leader "": nobody serves */
-    uint64_t term, last_index;                     /* as the leader has them */
-    bool answered;                                 /* by anybody */
+    /* As the leader has them. */
+    uint64_t term, last_index, commit_index, silent_after_ms;
+    bool answered; /* by anybody */
     struct pk_cluster_node nodes[PK_CLUSTER_NODES_MAX];
     size_t count;
     char why[480]; /* what the last one who did not answer had */
 };
 
-/* Asks every node there is, once. */
+/* Asks every node there is. Members that seem to lag, or to be heard by the leader
+ * although they did not answer, get another second. */
 void pk_cluster_look(struct pk_cluster *c, struct pk_cluster_view *v);
+/* Asks as many of them as it takes to find the leader. True: v->leader is known. */
+bool pk_cluster_find_leader(struct pk_cluster *c, struct pk_cluster_view *v);
+/* NULL: there is no such node. */
+struct pk_cluster_node *pk_cluster_node(struct pk_cluster_view *v, const char *name);
+
+/* ---- cluster_health.c ---- */
+
+/* In which state a member is, by what the leader knows of it. Only the first two are
+ * healthy. */
+enum pk_member_state {
+    PK_STATE_LEADER,
+    PK_STATE_FOLLOWER,    /* heard by the leader, and its log keeps up */
+    PK_STATE_LAGGING,     /* heard by the leader, but its log is behind */
+    PK_STATE_CANDIDATE,   /* answers, and follows nobody */
+    PK_STATE_DEPOSED,     /* leads in its own eyes alone */
+    PK_STATE_REFUSED,     /* the leader refuses it, or it refuses the leader */
+    PK_STATE_SILENT,      /* answers us, but the leader does not hear from it */
+    PK_STATE_UNREACHABLE, /* neither we nor the leader hear from it */
+};
+
+struct pk_cluster_health {
+    size_t voters, healthy, answering; /* the last two: of the voters */
+    size_t failures_tolerated;         /* voters that may fail now; 0 without a leader */
+    bool all_healthy;                  /* standbys too, and somebody leads */
+};
+
+enum pk_member_state pk_cluster_state(const struct pk_cluster_view *v,
+                                      const struct pk_cluster_node *n);
+const char *pk_cluster_state_name(enum pk_member_state s);
+struct pk_cluster_health pk_cluster_health(const struct pk_cluster_view *v);
+/* One line about the whole. */
+void pk_cluster_summary(const struct pk_cluster_view *v, char *out, size_t size);
+
+/* ---- cluster_status.c ---- */
+
 int pk_cluster_status(struct pk_cluster *c, bool json);
 
 /* ---- cluster_backup.c ---- */
 
 /* `file` "-" is standard output or input. All return the exit code. */
+/* Writes the state in the directory of a node that does not run to a backup. */
+int pk_cluster_recover(const char *dir, const char *file, bool force);
 int pk_cluster_backup(struct pk_cluster *c, const char *file, bool force);
 int pk_cluster_restore(struct pk_cluster *c, const char *file, bool yes);
 

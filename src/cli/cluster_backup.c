@@ -5,11 +5,13 @@
  * A backup is looked through before it is kept, and before it is restored: a damaged one
  * costs a sentence and changes nothing. Pieces of a restore gather in the cluster until
  * the last word, ADOPT, makes them the state; a piece at 0 begins anew, so whatever goes
- * wrong on the way, one starts over. Only ADOPT is asked once: a second one would find
- * nothing to adopt.
+ * wrong on the way, one starts over. When the answer to ADOPT is lost, ADOPT is sent
+ * again: if the first one was done, the second finds nothing to adopt and is refused, and
+ * the tokens tell, since an adoption leaps over 2^32 of them.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +24,7 @@
 #include "core/door.h"
 #include "host/fd.h"
 #include "host/memory.h"
+#include "raft/recover.h"
 #include "raft/replica.h"
 
 enum {
@@ -29,6 +32,8 @@ enum {
     BACKUP_MS = 120000, /* for a large state to come over a slow line */
     STARTS_MAX = 3,     /* of one restore */
 };
+
+#define TOKEN_LEAP (UINT64_C(1) << 32)
 
 /* ---- backup ---- */
 
@@ -112,6 +117,32 @@ int pk_cluster_backup(struct pk_cluster *c, const char *file, bool force)
     code = keep(file, backup);
     if (code == 0) {
         pk_errors_remark("%u bytes in %s", (unsigned)backup.len, file);
+    }
+    return code;
+}
+
+/* ---- recover ---- */
+
+int pk_cluster_recover(const char *dir, const char *file, bool force)
+{
+    char why[1024] = "";
+    struct pk_recovered r;
+    int code = check_target(file, force);
+    if (code != 0) {
+        return code;
+    }
+    if (!pk_recover(dir, &r, why, sizeof why)) {
+        return pk_errors_fail("cluster: recover: %s", why);
+    }
+    struct pk_bytes backup = pk_bytes(r.backup, r.len);
+    code = strcmp(file, "-") == 0 ? put_out(backup) : keep(file, backup);
+    pk_door_resize(r.backup, 0);
+    if (code == 0) {
+        pk_errors_remark("the log of node %s ends with entry %" PRIu64 " of term %" PRIu64
+                         ". Of several survivors take the one with the highest term, and "
+                         "of these the one with the highest entry. Then start new nodes "
+                         "with empty directories, and 'picket cluster restore %s --yes'",
+                         r.name, r.index, r.term, file);
     }
     return code;
 }
@@ -203,18 +234,38 @@ static enum pk_cluster_got send_pieces(struct pk_cluster *c, const struct backup
     return got;
 }
 
+/* The last token that the leader has given out. False: not known. */
+static bool last_token(struct pk_cluster *c, uint64_t *token)
+{
+    static const char *const words[] = {"INFO"};
+    static const char key[] = "last_token:";
+    struct pk_cluster_answer a;
+    if (pk_cluster_ask_words(c, words, 1, PK_CLUSTER_ANSWER_MS, &a) != PK_CLUSTER_OK) {
+        return false;
+    }
+    struct pk_resp_cursor cursor = {.rest = a.value};
+    struct pk_bytes text = pk_resp_next(&cursor).bytes;
+    const char *at = memmem(text.data, text.len, key, strlen(key));
+    *token = at == NULL ? 0 : strtoull(at + strlen(key), NULL, 10);
+    return at != NULL;
+}
+
 static int adopt(struct pk_cluster *c)
 {
+    static const char *const words[] = {"CLUSTER", "ADOPT"};
     struct pk_cluster_answer a;
-    struct pk_resp_out request = {0};
-    pk_resp_array(&request, 2);
-    pk_resp_text(&request, "CLUSTER");
-    pk_resp_text(&request, "ADOPT");
-    enum pk_cluster_got got = pk_cluster_ask(c, &request, PK_CLUSTER_CHANGE_MS, true, &a);
-    pk_resp_free(&request);
+    uint64_t before = 0;
+    uint64_t after = 0;
+    bool known = last_token(c, &before);
+    enum pk_cluster_got got = pk_cluster_ask_words(c, words, 2, PK_CLUSTER_CHANGE_MS, &a);
+    if (got == PK_CLUSTER_REFUSED && a.repeated && known && last_token(c, &after) &&
+        after >= before + TOKEN_LEAP) {
+        return 0; /* the first one was done */
+    }
     if (got == PK_CLUSTER_UNKNOWN) {
-        return pk_errors_fail("cluster: restore: the last answer did not come (%s), so "
-                              "it may or may not have been done; say it again",
+        return pk_errors_fail("cluster: restore: it may or may not have been done (%s); "
+                              "'picket ls' shows the locks of the backup as free if it "
+                              "was, and repeating it does no harm",
                               a.why);
     }
     return got == PK_CLUSTER_OK ? 0 : pk_cluster_fail(c, "restore", got, &a);

@@ -371,8 +371,7 @@ static enum progress await_serving(struct dev *d, struct pk_cluster_view *v,
         if (asked_to_end(d)) {
             return ENDED;
         }
-        pk_cluster_look(&c, v);
-        if (v->leader[0] != '\0') {
+        if (pk_cluster_find_leader(&c, v)) {
             return SERVING;
         }
         nap();

@@ -62,6 +62,7 @@ struct report {
     char error[PK_SENTENCE_MAX];
     struct pk_findings findings;
     struct pk_doctor_times times;
+    struct pk_cluster_health health; /* no voters: the store is no cluster */
 };
 
 /* ---- looking ---- */
@@ -115,13 +116,14 @@ static bool is_cluster(const struct pk_driver *d)
 
 /* Asks the store about its settings. */
 static enum picket_status examine(struct picket *p, const char *rest, uint64_t until_ms,
-                                  struct pk_findings *out)
+                                  struct report *r)
 {
     if (is_cluster(p->driver)) {
-        return pk_doctor_cluster(rest, out);
+        return pk_doctor_cluster(rest, &r->findings, &r->health);
     }
-    return p->driver->examine != NULL ? p->driver->examine(p->store, out, until_ms)
-                                      : PICKET_OK;
+    return p->driver->examine != NULL
+               ? p->driver->examine(p->store, &r->findings, until_ms)
+               : PICKET_OK;
 }
 
 static void judge_promise(struct report *r, const char *require)
@@ -146,7 +148,7 @@ static void look(const struct settings *s, const char *rest, struct picket *p,
         !pk_errors_quiet() && !pk_errors_verbose() && isatty(STDERR_FILENO) == 1;
     uint64_t until = pk_clock_ms() + s->reach_ms;
     pk_errors_detail("looking at the settings of %s", r->url);
-    note_failure(r, examine(p, rest, until, &r->findings));
+    note_failure(r, examine(p, rest, until, r));
     if (r->status == PICKET_OK) {
         note_failure(r, pk_doctor_measure(p, until, progress, &r->times));
     }
@@ -256,6 +258,11 @@ static void print_json(const struct report *r)
     }
     pk_json_end_array(&j);
     pk_json_number(&j, "unsafe", count_of(r, PK_UNSAFE));
+    if (r->health.voters > 0) {
+        pk_json_number(&j, "failures_tolerated", r->health.failures_tolerated);
+    } else {
+        pk_json_null(&j, "failures_tolerated");
+    }
     pk_json_number(&j, "ttl_ms", r->ttl_ms);
     if (r->times.calls > 0) {
         pk_json_object(&j, "measured");
@@ -303,7 +310,8 @@ static int visit(const struct settings *s, const char *url, struct report *r)
         (void)pk_errors_fail("%s", r->error);
         return pk_errors_code(r->status);
     }
-    return count_of(r, PK_UNSAFE) > 0 ? PK_EXIT_NO : 0;
+    bool degraded = r->health.voters > 0 && !r->health.all_healthy;
+    return count_of(r, PK_UNSAFE) > 0 ? PK_EXIT_NO : degraded ? PK_EXIT_DEGRADED : 0;
 }
 
 static int run(int argc, char **argv)
@@ -349,6 +357,7 @@ const struct pk_cli_verb pk_cli_doctor = {
              "lock. With -q nothing is printed and the exit code answers.",
     .exits = "  0    nothing unsafe was found\n"
              "  1    something unsafe was found\n"
+             "  2    nothing unsafe, but not all members of the cluster are healthy\n"
              "  122  not allowed: a wrong password, a missing right\n"
              "  125  our own error: a wrong call, the store out of reach or of the wrong "
              "kind",

@@ -6,6 +6,7 @@
 #include <picket.h>
 #include <stdbool.h>
 
+#include "cli/cluster.h"
 #include "client/findings.h"
 
 /* ---- doctor_times.c ---- */
@@ -29,7 +30,9 @@ void pk_doctor_judge(const struct pk_doctor_times *t, uint64_t ttl_ms,
 
 /* ---- doctor_cluster.c ---- */
 
-/* Asks each node of the cluster at `rest` of a picket: URL. */
-enum picket_status pk_doctor_cluster(const char *rest, struct pk_findings *out);
+/* Asks each node of the cluster at `rest` of a picket: URL. `*h` is left alone unless a
+ * node answers. */
+enum picket_status pk_doctor_cluster(const char *rest, struct pk_findings *out,
+                                     struct pk_cluster_health *h);
 
 #endif

@@ -15,6 +15,7 @@
 /* Besides these: a command's own code, 126 and 127 when it can't be executed. */
 enum {
     PK_EXIT_NO = 1,       /* the verb's own "no": free, stale, not held */
+    PK_EXIT_DEGRADED = 2, /* the cluster serves, but not all its members are healthy */
     PK_EXIT_DENIED = 122, /* not allowed */
     PK_EXIT_LOST = 123,   /* the lock was lost; a command under it was ended */
     PK_EXIT_BUSY = 124,   /* held by somebody else, or not granted in time */

@@ -17,11 +17,17 @@ struct settings {
     struct pk_server_options server;
     const char *config;
     const char *log;
-    uint64_t election_ms, connections, trace_mb;
+    uint64_t election_ms, connections, log_mb, trace_mb;
     struct pk_option_list prefixes;
 };
 
-enum { ELECTION_MIN_MS = 50, ELECTION_MAX_MS = 60000, CONFIG_LINES_MAX = 64 };
+enum {
+    ELECTION_MIN_MS = 50,
+    ELECTION_MAX_MS = 60000,
+    LOG_MIN_MB = 16,
+    LOG_MAX_MB = 1024,
+    CONFIG_LINES_MAX = 64,
+};
 
 static const struct pk_option options[] = {
     {PK_OPTION_TEXT, 0, "name", "NAME", "of this node (default: n1)",
@@ -51,6 +57,9 @@ static const struct pk_option options[] = {
      offsetof(struct settings, election_ms), ELECTION_MIN_MS, ELECTION_MAX_MS},
     {PK_OPTION_NUMBER, 0, "connections", "N", "of clients, at most (default: 10000)",
      offsetof(struct settings, connections), 1, 1000000},
+    {PK_OPTION_NUMBER, 0, "log-mb", "N",
+     "the log takes at most N MiB of the disk (default: 256)",
+     offsetof(struct settings, log_mb), LOG_MIN_MB, LOG_MAX_MB},
     {PK_OPTION_LIST, 0, "metrics-prefix", "PREFIX",
      "label metrics of locks by this prefix of their names;\nmay be repeated",
      offsetof(struct settings, prefixes), 0, 0},
@@ -166,6 +175,7 @@ static int check(struct settings *s)
     }
     s->server.election_ms = (uint32_t)s->election_ms;
     s->server.connections = (uint32_t)s->connections;
+    s->server.log_bytes = s->log_mb << 20;
     s->server.trace_bytes = s->trace_mb << 20;
     s->server.prefixes = s->prefixes.at;
     s->server.n_prefixes = s->prefixes.count;
@@ -211,9 +221,10 @@ const struct pk_cli_verb pk_cli_serve = {
         "three or five of them go on when one or two of them die. Clients use\n"
         "--on picket://HOST[:PORT],HOST...\n"
         "\n"
-        "A node whose directory is lost must not come back under its old name: remove it "
-        "with\n"
-        "'picket cluster remove', and start it empty with a new --name and --join.",
+        "The nodes of --cluster form it together, when all of them are up. A node whose "
+        "directory\n"
+        "is lost waits, with an empty one, until 'picket cluster replace NAME' admits "
+        "it.",
     .exits = "  0    stopped as asked\n"
              "  121  a write to its disk failed; nothing was acknowledged after it\n"
              "  125  our own error: a wrong call, an address in use, a damaged directory",

@@ -28,7 +28,8 @@ enum pk_disk_kind {
     PK_DISK_OVERWRITE,
     /* Writes all parts, one after the other, from the beginning of a file, which is made
      * if it is not there and becomes at least `size` bytes long; bytes behind the parts
-     * stay as they are. Durable with the file's name. */
+     * stay as they are. Durable with the file's name. On a full disk a file that is there
+     * already gets its parts if they fit, and is not made longer than they need. */
     PK_DISK_STORE,
     /* Reads a whole file into memory of core/door.h, which the caller frees. */
     PK_DISK_READ,

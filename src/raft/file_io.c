@@ -208,19 +208,32 @@ static int reserve(int fd, uint64_t size)
     return error;
 }
 
+/* Makes room for `least` bytes, and for `size` if there is room for that; *size is what
+ * there is then. */
+static int make_room(int fd, uint64_t had, uint64_t least, uint64_t *size)
+{
+    int error = *size > had ? reserve(fd, *size) : 0;
+    if (error == ENOSPC && had > 0) {
+        *size = least > had ? least : had;
+        error = ftruncate(fd, (off_t)had) != 0 ? errno : 0; /* give the rest back */
+        error = error == 0 && *size > had ? reserve(fd, *size) : error;
+    }
+    return error;
+}
+
 static int store_into(int folder, int fd, const struct pk_disk_op *op, bool made)
 {
     struct stat st;
-    uint64_t at = 0, size = 0;
+    uint64_t at = 0, least = 0;
     if (fstat(fd, &st) != 0) {
         return errno;
     }
     for (unsigned i = 0; i < op->n_parts; i++) {
-        size += op->parts[i].len;
+        least += op->parts[i].len;
     }
-    size = size > op->size ? size : op->size;
+    uint64_t size = least > op->size ? least : op->size;
+    int error = make_room(fd, (uint64_t)st.st_size, least, &size);
     bool grows = size > (uint64_t)st.st_size;
-    int error = grows ? reserve(fd, size) : 0;
     for (unsigned i = 0; i < op->n_parts && error == 0; i++) {
         error = write_at(fd, op->parts[i].bytes, op->parts[i].len, at);
         at += op->parts[i].len;

@@ -86,6 +86,43 @@ static bool is_late_vote(const struct pk_raft_guard *g, const struct raft_messag
            raft_state(g->raft) != RAFT_CANDIDATE;
 }
 
+/* ---- G8: asked for a vote before we know that we have one ---- */
+
+/* What the library knows of this node, if that is not that it votes; else NULL. */
+static struct raft_server *own_role(const struct pk_raft_guard *g)
+{
+    struct raft_configuration *c = &g->raft->configuration;
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->servers[i].id == g->raft->id) {
+            return c->servers[i].role == RAFT_VOTER ? NULL : &c->servers[i];
+        }
+    }
+    return NULL;
+}
+
+static bool hears_no_leader(const struct pk_raft_guard *g)
+{
+    raft_time (*clock)(struct raft_io *) = g->io->time;
+    return clock(g->io) - g->raft->election_timer_start >= g->raft->election_timeout;
+}
+
+/* True: the message has been dealt with. */
+static bool vote_all_the_same(struct pk_raft_guard *g, struct raft_message *m)
+{
+    bool asked = m->type == RAFT_REQUEST_VOTE && !g->off.no_g8;
+    struct raft_server *own = asked ? own_role(g) : NULL;
+    if (own == NULL || !hears_no_leader(g)) {
+        return false;
+    }
+    int role = own->role;
+    g->counts.g8++;
+    own->role = RAFT_VOTER;
+    m->request_vote.disrupt_leader = true;
+    g->receive(g->io, m); /* a vote changes no configuration */
+    own->role = role;
+    return true;
+}
+
 static void receive_guarded(struct raft_io *io, struct raft_message *m)
 {
     struct pk_raft_guard *g = guard_of(io);
@@ -97,6 +134,9 @@ static void receive_guarded(struct raft_io *io, struct raft_message *m)
         g->counts.g1++;
         raft_configuration_close(&m->install_snapshot.conf);
         raft_free(m->install_snapshot.data.base);
+        return;
+    }
+    if (vote_all_the_same(g, m)) {
         return;
     }
     cut_before_change(g, m);

@@ -30,6 +30,11 @@
  *      configuration of before them, although its label is behind them. Who starts from
  *      it, or gets it, does not know who belongs to the cluster. We put the configuration
  *      into it that was in force at its index.
+ *  G8  A node that has not learned yet that it is a voter refuses its vote, and for ever
+ *      takes the last leader for alive. If that leader is lost before it could tell, the
+ *      others may lack this one vote: with a minority down, the cluster has no leader
+ *      for good. We let such a node vote, once it has not heard of a leader for as long
+ *      as an election takes; whose vote counts is up to the candidate's configuration.
  *
  * Works with any raft_io: the one on libuv and the simulator's. Guards can be switched
  * off one by one, for the tests that show that each is needed.
@@ -46,12 +51,13 @@ struct raft_io;
 struct pk_raft_guard;
 
 struct pk_raft_guard_switches {
-    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6, no_g7; /* zeroed: all guards on */
+    /* Zeroed: all guards on. */
+    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6, no_g7, no_g8;
 };
 
 /* How often each guard had to step in. */
 struct pk_raft_guard_counts {
-    uint64_t g1, g2, g3, g4, g5, g6, g7;
+    uint64_t g1, g2, g3, g4, g5, g6, g7, g8;
 };
 
 /* Replaces members of `io`, which must outlive the guard and gets them back when it is

@@ -22,7 +22,7 @@
 #include "host/fd.h"
 
 enum {
-    VERSION = 2,
+    VERSION = 3,
     MAGIC_BYTES = 4,
     DIGEST_BYTES = 8,
     VARINT_MOST = 10,
@@ -37,7 +37,7 @@ static const char peers_magic[] = "PKPR";
 
 /* What to do when a node can't be what it was any more: its votes may be gone (P3). */
 #define START_OVER                                                                       \
-    "remove this node from the cluster and let it come back empty, under a new name"
+    "replace this node: start it with an empty directory, then 'picket cluster replace'"
 
 __attribute__((format(printf, 1, 2))) static const char *sentence(const char *format, ...)
 {
@@ -223,8 +223,7 @@ static const char *not_new(const char *dir)
     }
     for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
         const char *n = e->d_name;
-        if (strcmp(n, "raft") == 0 || strcmp(n, "began") == 0 ||
-            strcmp(n, "peers") == 0) {
+        if (strcmp(n, "raft") == 0 || strcmp(n, "peers") == 0) {
             why = sentence("%s has data of a node, but its identity is gone: %s", dir,
                            START_OVER);
         } else if (why == NULL && n[0] != '.' && strcmp(n, "lock") != 0 &&
@@ -244,9 +243,22 @@ static bool decode_identity(const unsigned char *in, size_t len, struct pk_ident
     struct pk_reader r = unseal(in, len, identity_magic);
     out->cluster = pk_read_uint(&r);
     out->id = pk_read_uint(&r);
+    out->founding = pk_read_ranged(&r, 0, 1) == 1;
     read_text(&r, out->name, sizeof out->name);
     return !r.bad && r.at == r.end && pk_node_name_wrong(out->name) == NULL &&
            pk_node_id_is_valid(out->id);
+}
+
+/* Before the log store had a format of its own, a node always had one of these files. */
+static bool has_old_log(const char *dir)
+{
+    char path[SENTENCE_MAX];
+    bool found = false;
+    for (int i = 1; i <= 2 && !found; i++) {
+        (void)snprintf(path, sizeof path, "%s/raft/metadata%d", dir, i);
+        found = access(path, F_OK) == 0;
+    }
+    return found;
 }
 
 static const char *load_identity(const char *dir, struct pk_identity *out, bool *fresh)
@@ -254,6 +266,12 @@ static const char *load_identity(const char *dir, struct pk_identity *out, bool 
     unsigned char bytes[IDENTITY_MOST + 1]; /* one more, to see that it is too long */
     *out = (struct pk_identity){0};
     *fresh = false;
+    if (has_old_log(dir)) {
+        return sentence("%s/raft has the log of an older Picket, which this one can't "
+                        "read: take a backup with the old one ('picket cluster backup'), "
+                        "start this one with an empty directory, and restore the backup",
+                        dir);
+    }
     ssize_t n = read_file(dir, "identity", bytes, sizeof bytes);
     if (n < 0 && errno == ENOENT) {
         *fresh = true;
@@ -295,6 +313,7 @@ const char *pk_identity_create(const char *dir, struct pk_identity *id)
     struct pk_writer w = begin(bytes, identity_magic);
     pk_write_uint(&w, id->cluster);
     pk_write_uint(&w, id->id);
+    pk_write_uint(&w, id->founding);
     pk_write_bytes(&w, pk_text(id->name));
     if (!replace_file(dir, "identity", bytes, seal(&w))) {
         return sentence("can't write %s/identity: %s", dir, strerror(errno));

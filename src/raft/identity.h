@@ -6,7 +6,7 @@
  *     DIR/peers      what other nodes said last: id, name, client and HTTP address
  *     DIR/lock       held by the running process, whose number is in it
  *
- * DIR/raft and DIR/began are those of uvio.h.
+ * DIR/raft is that of the log store (README.md).
  *
  * The node id is random, made with the directory, and the consensus knows a node by
  * nothing else. A node that was wiped has lost votes and acknowledgements that others
@@ -34,6 +34,7 @@ enum {
 
 struct pk_identity {
     uint64_t cluster; /* 0: it belongs to none yet */
+    bool founding;    /* it founded the cluster, and has not admitted all first nodes */
     uint64_t id;      /* random, 1 to 2^63 - 1 */
     char name[PK_NODE_NAME_MAX];
 };

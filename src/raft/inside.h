@@ -37,6 +37,7 @@ struct pk_changing {
 
 struct pk_replica {
     struct raft raft;
+    struct raft_tracer tracer;
     struct raft_fsm fsm;
     struct raft_io *io;
     struct pk_raft_guard *guard;
@@ -44,6 +45,7 @@ struct pk_replica {
     uint64_t origin;
     struct pk_log_use (*use)(void *ctx);
     void *use_ctx;
+    bool waits; /* see pk_replica_should_wait */
     uint32_t threshold, trailing;
 
     /* What is replicated: the same on every node that has run the same entries. */
@@ -73,6 +75,11 @@ struct pk_replica {
 /* Makes r->fsm. */
 void pk_state_open(struct pk_replica *r);
 void pk_state_free(struct pk_replica *r);
+/* A replica without consensus, whose machine has run the snapshot and all entries; free
+ * it with pk_state_free and pk_door_resize. `broken` is set if that was not possible. */
+struct pk_replica *pk_state_offline(const struct raft_snapshot *snapshot,
+                                    const struct raft_entry *entries, size_t n,
+                                    uint64_t start);
 /* The replica can't go on. */
 void pk_replica_break(struct pk_replica *r, const char *why);
 /* To be called before the library is given a request. */

@@ -19,6 +19,8 @@ void pk_scan_look(const struct pk_log_owner *owner, uint32_t segment,
         struct pk_log_place at = {segment, i};
         if (pk_sector_check(owner, at, bytes + i, &number)) {
             out->highest = larger(out->highest, number);
+        } else {
+            out->bad_end = i + PK_SECTOR;
         }
     }
     for (size_t i = 0; i + PK_BLOCK <= len; i += PK_BLOCK) {

@@ -23,6 +23,7 @@ struct pk_segment_look {
     struct pk_batch_head first; /* that one */
     uint64_t highest;           /* number in any stamp that checks */
     uint64_t durable;           /* highest number that any head calls durable */
+    uint64_t bad_end;           /* behind the last sector that does not check; 0: none */
 };
 
 void pk_scan_look(const struct pk_log_owner *owner, uint32_t segment,

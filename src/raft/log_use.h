@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 struct pk_log_use {
-    uint64_t bytes;     /* of all segments that hold batches */
-    uint64_t since;     /* bytes written since the last snapshot began */
-    bool wants;         /* a snapshot should be taken now */
+    uint64_t bytes; /* of all segments that hold batches */
+    uint64_t since; /* bytes written since the last snapshot began */
+    bool wants;     /* a snapshot should be taken now */
+    bool waits; /* there is little room, and more is being made: offer entries later */
     uint64_t keep_from; /* the first entry to keep behind a snapshot that is taken now */
 };
 

@@ -29,14 +29,25 @@ void pk_replica_break(struct pk_replica *r, const char *why)
     }
 }
 
-/* The library's words about what it has just refused. */
+/* Why something was just refused: in the words of our disk, or else in the library's. */
 static const char *refusal(struct pk_replica *r, const char *what, int rv)
 {
-    const char *said = raft_errmsg(&r->raft);
-    const char *below = r->io->errmsg;
-    said = said[0] != '\0' ? said : below[0] != '\0' ? below : raft_strerror(rv);
+    const char *said = r->io->errmsg;
+    said = said[0] != '\0' ? said : raft_errmsg(&r->raft);
+    said = said[0] != '\0' ? said : raft_strerror(rv);
     snprintf(r->why, sizeof r->why, "%s: %s", what, said);
     return r->why;
+}
+
+/* ---- libraft ---- */
+
+static void on_trace(struct raft_tracer *t, int type, const void *info)
+{
+    struct pk_replica *r = t->impl;
+    const struct raft_tracer_info *i = info;
+    if (type == RAFT_TRACER_DIAGNOSTIC) {
+        r->hooks.trace(r->hooks.ctx, i->diagnostic.level, i->diagnostic.message);
+    }
 }
 
 /* ---- life ---- */
@@ -44,7 +55,6 @@ static const char *refusal(struct pk_replica *r, const char *what, int rv)
 static void settle(struct raft *raft, const struct pk_replica_options *o)
 {
     unsigned election = o->election_ms != 0 ? o->election_ms : ELECTION_MS;
-    raft->tracer = NULL; /* it would write to stderr */
     raft_set_election_timeout(raft, election);
     raft_set_heartbeat_timeout(raft, election / HEARTBEATS);
     raft_set_install_snapshot_timeout(raft, INSTALL_SNAPSHOT_MS);
@@ -58,20 +68,30 @@ static void settle(struct raft *raft, const struct pk_replica_options *o)
 }
 
 /* libraft counts entries. What is limited is bytes: so its counts are set anew, from the
- * bytes that the log has now. Not while a snapshot is being written, because libraft
- * reads them again at its end. */
+ * bytes that the log has now. While a snapshot is being written, the count to keep stays,
+ * because libraft reads it again at the end. */
 static void bound_log(struct pk_replica *r)
 {
-    if (r->use == NULL || r->broken || r->closing || r->raft.legacy.snapshot_taking) {
+    unsigned threshold = r->threshold != 0 ? r->threshold : ENTRIES_MAX;
+    if (r->use == NULL || r->broken || r->closing) {
         return;
     }
     struct pk_log_use use = r->use(r->use_ctx);
+    r->waits = use.waits;
+    if (r->raft.legacy.snapshot_taking) {
+        raft_set_snapshot_threshold(&r->raft, threshold); /* one is enough */
+        return;
+    }
     uint64_t applied = raft_last_applied(&r->raft);
     uint64_t kept = applied >= use.keep_from ? applied - use.keep_from + 1 : 1;
     unsigned most = r->trailing != 0 ? r->trailing : ENTRIES_MAX;
-    unsigned threshold = r->threshold != 0 ? r->threshold : ENTRIES_MAX;
     raft_set_snapshot_trailing(&r->raft, kept < most ? (unsigned)kept : most);
     raft_set_snapshot_threshold(&r->raft, use.wants ? 1 : threshold);
+}
+
+bool pk_replica_should_wait(const struct pk_replica *r)
+{
+    return r->waits;
 }
 
 void pk_replica_poll(struct pk_replica *r)
@@ -92,6 +112,7 @@ struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_op
                              .use_ctx = o->use_ctx,
                              .threshold = o->threshold,
                              .trailing = o->trailing};
+    r->tracer = (struct raft_tracer){.impl = r, .version = 2, .emit = on_trace};
     r->end_of_requests = &r->first_request;
     pk_state_open(r);
     r->guard = pk_raft_guard_install(io, &r->raft, o->guards_off);
@@ -101,6 +122,7 @@ struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_op
         pk_replica_free(r);
         return NULL;
     }
+    r->raft.tracer = hooks->trace == NULL ? NULL : &r->tracer;
     settle(&r->raft, o);
     return r;
 }

@@ -87,6 +87,9 @@ struct pk_replica_hooks {
     /* The digest of the state after entry `index`, for all other nodes: each of them gives
      * it to its own pk_replica_hear_mark. NULL: there are no others. */
     void (*marked)(void *ctx, uint64_t index, uint64_t digest);
+    /* What libraft has to say: level 1 is an error, 2 a warning, higher ones are details.
+     * NULL: nobody wants to know. */
+    void (*trace)(void *ctx, int level, const char *message);
     /* This replica can't go on (its state is not the majority's, or its log can't be
      * read). Must not
      * come back to the library: stop the process, or in the simulator this node. From
@@ -168,6 +171,9 @@ const char *pk_replica_change(struct pk_replica *r, enum pk_change what, uint64_
  * that a snapshot is due. Call it when the library may have done something; pk_turn_end
  * does. */
 void pk_replica_poll(struct pk_replica *r);
+/* As of the last pk_replica_poll: the log has little room, and the disk is making more.
+ * Entries that are proposed now may be refused, later ones will not. */
+bool pk_replica_should_wait(const struct pk_replica *r);
 /* Hands leadership to `id` (0: to whoever is best). NULL, or why not. */
 const char *pk_replica_transfer(struct pk_replica *r, uint64_t id);
 

@@ -417,3 +417,56 @@ void pk_state_free(struct pk_replica *r)
     pk_effects_free(&r->effects);
     pk_machine_free(r->machine);
 }
+
+/* ---- without consensus ---- */
+
+static void ignore_step(void *ctx, const struct pk_step *s)
+{
+    (void)ctx;
+    (void)s;
+}
+
+static void ignore_entry(void *ctx, const struct pk_entry *e)
+{
+    (void)ctx;
+    (void)e;
+}
+
+static void ignore(void *ctx)
+{
+    (void)ctx;
+}
+
+static void ignore_why(void *ctx, const char *why)
+{
+    (void)ctx;
+    (void)why;
+}
+
+struct pk_replica *pk_state_offline(const struct raft_snapshot *snapshot,
+                                    const struct raft_entry *entries, size_t n,
+                                    uint64_t start)
+{
+    struct pk_replica *r = pk_door_resize(NULL, sizeof *r);
+    memset(r, 0, sizeof *r);
+    r->hooks = (struct pk_replica_hooks){.stepped = ignore_step,
+                                         .applied = ignore_entry,
+                                         .replaced = ignore,
+                                         .broken = ignore_why};
+    pk_state_open(r);
+    if (snapshot != NULL && !restore(r, snapshot->bufs[0].base, snapshot->bufs[0].len)) {
+        pk_replica_break(r, "the snapshot is damaged or of another version");
+    }
+    uint64_t covered = snapshot == NULL ? 0 : snapshot->index;
+    for (size_t i = 0; i < n && !r->broken; i++) {
+        uint64_t place = start + i;
+        const char *wrong = NULL;
+        if (entries[i].type == RAFT_COMMAND && place > covered) {
+            wrong = apply_entry(r, &entries[i].buf, place);
+        }
+        if (wrong != NULL) {
+            pk_replica_break(r, wrong);
+        }
+    }
+    return r;
+}

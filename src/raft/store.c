@@ -16,8 +16,8 @@ enum {
     BATCH_BYTES = 1024 * 1024, /* of entries in one batch, if it has more than one */
     BATCH_RECORDS = 256,
     FIRST_SEGMENTS = 2,
-    PARTS_OF_LOG = 4,      /* a snapshot after so much of it, and as much kept behind */
-    IDLE_TICKS = 10,       /* then the mark is flushed */
+    PARTS_OF_LOG = 4,       /* a snapshot after so much of it, and as much kept behind */
+    IDLE_TICKS = 10,        /* then the mark is flushed */
     LEFT_FREE_SEGMENTS = 4, /* of the disk, for snapshots */
 };
 
@@ -160,11 +160,17 @@ static uint32_t spares(const struct pk_store *s)
     return n;
 }
 
-unsigned short pk_store_capacity(const struct pk_store *s)
+/* Bytes in segments that are ready, and that no entry in our hands will take. */
+static uint64_t free_bytes(const struct pk_store *s)
 {
     uint64_t left = s->meta.segment_bytes - s->offset;
-    uint64_t kib = (left + (uint64_t)spares(s) * s->meta.segment_bytes) / 1024;
-    return kib < UINT16_MAX ? (unsigned short)kib : UINT16_MAX;
+    left += (uint64_t)spares(s) * s->meta.segment_bytes;
+    return left > s->pending ? left - s->pending : 0;
+}
+
+static bool makes_room(const struct pk_store *s)
+{
+    return s->making_bytes != NULL || pk_store_writes_snapshot(s);
 }
 
 unsigned short pk_store_reserve(const struct pk_store *s)
@@ -173,11 +179,21 @@ unsigned short pk_store_reserve(const struct pk_store *s)
     return kib < UINT16_MAX ? (unsigned short)kib : UINT16_MAX;
 }
 
+/* A disk that is busy is not a full one: while it makes room, nothing is refused. */
+unsigned short pk_store_capacity(const struct pk_store *s)
+{
+    uint64_t kib = free_bytes(s) / 1024;
+    if (kib < pk_store_reserve(s) && makes_room(s)) {
+        return pk_store_reserve(s);
+    }
+    return kib < UINT16_MAX ? (unsigned short)kib : UINT16_MAX;
+}
+
 static void on_segment_made(struct pk_disk_op *op, int error)
 {
     struct pk_store *s = op->data;
     s->making_bytes = pk_door_resize(s->making_bytes, 0);
-    s->lacks_space = error == ENOSPC;
+    s->lacks_space = s->making_waits = error == ENOSPC;
     if (error != 0 && error != ENOSPC) {
         pk_store_fail(s, op->name, error);
     }
@@ -200,8 +216,8 @@ static bool has_room_for_segment(const struct pk_store *s)
 /* Has the next segment made, if few are ready. */
 static void keep_spares(struct pk_store *s)
 {
-    if (s->making_bytes != NULL || s->closing || spares(s) >= PK_STORE_SPARES ||
-        s->meta.segments >= segments_max(s)) {
+    if (s->making_bytes != NULL || s->making_waits || s->closing ||
+        spares(s) >= PK_STORE_SPARES || s->meta.segments >= segments_max(s)) {
         return;
     }
     s->lacks_space = !has_room_for_segment(s);
@@ -368,6 +384,13 @@ static void note_in_segment(struct pk_store *s, const struct draft *d, uint64_t 
     g->bytes += size;
 }
 
+/* About what an entry takes on disk. */
+static uint64_t entry_bytes(const struct raft_entry *e)
+{
+    uint64_t bytes = PK_RECORD_HEAD + (e->buf.len + UINT64_C(7)) / 8 * 8;
+    return bytes * PK_SECTOR / PK_SECTOR_DATA;
+}
+
 /* Moves the appends that are in the batch from the queue to the flight. */
 static void move_appends(struct pk_store *s, struct pk_flight *f, const unsigned *taken,
                          size_t n)
@@ -376,6 +399,9 @@ static void move_appends(struct pk_store *s, struct pk_flight *f, const unsigned
     f->end = &f->whole;
     for (size_t i = 0; i < n; i++) {
         struct pk_append *a = s->first;
+        for (unsigned j = 0; j < taken[i]; j++) {
+            s->pending -= entry_bytes(&a->entries[a->written + j]);
+        }
         a->written += taken[i];
         if (a->written < a->n) {
             return;
@@ -409,6 +435,12 @@ static void submit(struct pk_store *s, struct pk_flight *f, uint64_t size)
     s->o.disk->submit(s->o.disk->ctx, &f->op);
 }
 
+static uint64_t batch_most(const struct pk_store *s)
+{
+    uint64_t half = s->meta.segment_bytes / 2;
+    return half < BATCH_BYTES ? half : BATCH_BYTES;
+}
+
 /* Hands one batch of what is pending to the disk. False: there is no place for it. */
 static bool write_batch(struct pk_store *s)
 {
@@ -417,8 +449,7 @@ static bool write_batch(struct pk_store *s)
     size_t n;
     d.n = 0;
     d.data = 0;
-    d.most = s->meta.segment_bytes / 2;
-    d.most = d.most < BATCH_BYTES ? d.most : BATCH_BYTES;
+    d.most = batch_most(s);
     d.first_index = 0;
     d.resets = false;
     d.last_index = s->batched_index;
@@ -428,8 +459,7 @@ static bool write_batch(struct pk_store *s)
     if (!find_place(s, size, d.resets)) {
         return false;
     }
-    struct pk_flight *f =
-        &s->flights[(s->first_flight + s->n_flights) % PK_STORE_DEPTH];
+    struct pk_flight *f = &s->flights[(s->first_flight + s->n_flights) % PK_STORE_DEPTH];
     struct pk_batch_head h = {.owner = s->o.owner,
                               .number = ++s->chosen,
                               .before = s->number,
@@ -469,8 +499,8 @@ static void note_durable(struct pk_store *s)
     pk_mark_encode(s->o.owner.incarnation, s->durable, sector);
     uint64_t offset = s->mark_slot ? PK_SECTOR : 0;
     s->mark_slot = !s->mark_slot;
-    s->mark_dirty = s->o.disk->note(s->o.disk->ctx, mark_name, offset, sector,
-                                    sizeof sector) == 0;
+    s->mark_dirty =
+        s->o.disk->note(s->o.disk->ctx, mark_name, offset, sector, sizeof sector) == 0;
     s->idle_ticks = 0;
 }
 
@@ -518,6 +548,9 @@ static void on_batch_written(struct pk_disk_op *op, int error)
         req->cb(req, 0);
     }
     pk_store_pump(s);
+    if (s->n_flights == 0) {
+        pk_store_retry_snapshot(s);
+    }
     pk_store_maybe_closed(s);
 }
 
@@ -563,6 +596,9 @@ int pk_store_append(struct pk_store *s, struct raft_io_append *req,
     a->entries = entries;
     a->n = n;
     s->tail_index += n;
+    for (unsigned i = 0; i < n; i++) {
+        s->pending += entry_bytes(&entries[i]);
+    }
     *s->end = a;
     s->end = &a->next;
     pk_store_pump(s);
@@ -653,7 +689,9 @@ void pk_store_tick(struct pk_store *s)
     if (s->idle_ticks > IDLE_TICKS) {
         sync_mark(s);
     }
+    s->put_pause -= s->put_pause > 0;
     pk_store_retry_snapshot(s);
+    s->making_waits = false;
     pk_store_pump(s);
 }
 
@@ -683,16 +721,24 @@ static uint64_t keep_from(const struct pk_store *s, uint64_t most)
 struct pk_log_use pk_store_use(const struct pk_store *s)
 {
     struct pk_log_use use = {.since = s->written - s->written_at_snapshot};
-    uint64_t part =
-        (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
+    uint64_t part = (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
     bool no_more = s->lacks_space || s->meta.segments >= segments_max(s);
     bool pressed = no_more && spares(s) < PK_STORE_SPARES;
     for (uint32_t i = 0; i < s->meta.segments; i++) {
         use.bytes += s->segments[i].used ? s->meta.segment_bytes : 0;
     }
-    use.wants = use.since >= part || (pressed && use.since >= s->meta.segment_bytes / 2);
+    use.wants = s->put_pause == 0 &&
+                (use.since >= part ||
+                 (pressed && use.since >= s->meta.segment_bytes / 2));
+    use.waits = makes_room(s) && free_bytes(s) < s->meta.segment_bytes + batch_most(s);
     use.keep_from = keep_from(s, pressed ? 0 : part);
     return use;
+}
+
+bool pk_store_is_writing(const struct pk_store *s, uint64_t *durable)
+{
+    *durable = s->durable;
+    return s->n_flights > 0;
 }
 
 uint64_t pk_store_last_index(const struct pk_store *s)
@@ -815,13 +861,14 @@ void pk_store_free(struct pk_store *s)
     }
     pk_door_resize(s->making_bytes, 0);
     pk_door_resize(s->put, 0);
+    pk_store_free_reads(s);
     pk_door_resize(s, 0);
 }
 
 void pk_store_maybe_closed(struct pk_store *s)
 {
     bool busy = s->n_flights > 0 || s->making_bytes != NULL || s->put != NULL ||
-                s->reads > 0 || s->is_syncing;
+                s->reads != NULL || s->is_syncing;
     if (!s->closing || busy || s->closed == NULL) {
         return;
     }
@@ -849,6 +896,7 @@ void pk_store_close(struct pk_store *s, void (*closed)(void *ctx), void *ctx)
         req->cb(req, RAFT_CANCELED);
     }
     s->end = &s->first;
+    s->pending = 0;
     pk_store_cancel_snapshot(s);
     pk_store_maybe_closed(s);
 }

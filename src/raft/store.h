@@ -95,6 +95,9 @@ unsigned short pk_store_capacity(const struct pk_store *s);
 unsigned short pk_store_reserve(const struct pk_store *s);
 
 struct pk_log_use pk_store_use(const struct pk_store *s);
+/* Whether the disk has something to write, and the number of the last durable batch: if
+ * it stays the same meanwhile, the disk stalls. */
+bool pk_store_is_writing(const struct pk_store *s, uint64_t *durable);
 /* Of the last entry that was handed over. */
 uint64_t pk_store_last_index(const struct pk_store *s);
 

@@ -6,17 +6,18 @@
 #include "raft/store.h"
 
 enum {
-    PK_STORE_DEPTH = 4, /* batches on their way to the disk */
+    PK_STORE_DEPTH = 4,  /* batches on their way to the disk */
     PK_STORE_SPARES = 2, /* segments that are kept ready */
     PK_STORE_SLOTS = 3,  /* of snapshots */
+    PK_STORE_PAUSE = 10, /* ticks before a snapshot that lacked space is tried again */
 };
 
 struct pk_segment {
-    bool used;           /* holds batches of the log */
-    uint64_t order;      /* number of its first batch */
+    bool used;            /* holds batches of the log */
+    uint64_t order;       /* number of its first batch */
     uint64_t first_index; /* of its first entry */
-    uint64_t last_index; /* the highest of an entry in it */
-    uint64_t bytes;      /* of its batches */
+    uint64_t last_index;  /* the highest of an entry in it */
+    uint64_t bytes;       /* of its batches */
 };
 
 /* An append on its way; before its entries the log may have to be cut. */
@@ -44,6 +45,7 @@ struct pk_flight {
 };
 
 struct pk_snapshot_put;
+struct pk_snapshot_read;
 
 struct pk_store {
     struct pk_store_options o;
@@ -57,16 +59,18 @@ struct pk_store {
     struct pk_disk_op making;
     unsigned char *making_bytes; /* NULL: no segment is being made */
     bool lacks_space;            /* the last attempt to make one failed for that */
+    bool making_waits;           /* for the next tick, after such a failure */
 
     uint64_t number, chosen; /* of the last batch; the highest number ever seen */
     uint32_t chain;
     uint64_t durable; /* number of the last batch that is durable with all before */
     uint64_t written, written_at_snapshot; /* bytes of batches */
-    uint64_t batched_index, batched_term; /* of the last entry in a batch */
-    uint64_t tail_index;      /* of the last entry handed to us */
-    uint64_t truncate, reset; /* for the next append; 0: none */
+    uint64_t batched_index, batched_term;  /* of the last entry in a batch */
+    uint64_t tail_index;                   /* of the last entry handed to us */
+    uint64_t truncate, reset;              /* for the next append; 0: none */
 
     struct pk_append *first, **end; /* not yet in a batch */
+    uint64_t pending;               /* bytes that they will take */
     struct pk_append *spare_appends;
     struct pk_flight flights[PK_STORE_DEPTH]; /* a ring */
     unsigned first_flight, n_flights;
@@ -77,8 +81,12 @@ struct pk_store {
     bool is_syncing;
 
     uint64_t slots[PK_STORE_SLOTS]; /* index of the snapshot in it; 0: none */
+    char bad_slot[PK_DISK_NAME_MAX]; /* one that a start could not use; "": none */
     struct pk_snapshot_put *put;    /* the one that is being written; NULL: none */
-    unsigned reads, readers[PK_STORE_SLOTS]; /* snapshots that are being read */
+    bool put_lacked_space;          /* the last one that was tried failed for that */
+    unsigned put_pause;             /* ticks until the next one may be tried */
+    struct pk_snapshot_read *reads; /* those that are being read */
+    unsigned readers[PK_STORE_SLOTS];
 
     void (*closed)(void *ctx);
     void *closed_ctx;
@@ -107,9 +115,12 @@ int pk_store_store(struct pk_store *s, const char *name, const unsigned char *by
 
 /* The newest snapshot that checks; NULL in *out: there is none. */
 int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out);
+/* Whether one is being written, which will free segments. */
+bool pk_store_writes_snapshot(const struct pk_store *s);
 /* One that waits for space on the disk is tried again, or given up. */
 void pk_store_retry_snapshot(struct pk_store *s);
 void pk_store_cancel_snapshot(struct pk_store *s);
+void pk_store_free_reads(struct pk_store *s);
 
 #define PK_STORE_REPLACE                                                                 \
     "; replace this node: start it with an empty directory, then 'picket cluster "       \

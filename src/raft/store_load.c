@@ -50,7 +50,8 @@ static void cut(struct reading *r, size_t n)
 static void drop_first(struct reading *r, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        bool last_of_batch = i + 1 == r->n || r->entries[i + 1].batch != r->entries[i].batch;
+        bool last_of_batch =
+            i + 1 == r->n || r->entries[i + 1].batch != r->entries[i].batch;
         if (last_of_batch) {
             raft_free(r->entries[i].batch);
         }
@@ -151,10 +152,9 @@ static int read_segment(struct pk_store *s, uint32_t segment, unsigned char **by
     }
     if (len != s->meta.segment_bytes) {
         *bytes = pk_door_resize(*bytes, 0);
-        return pk_store_refuse(s, RAFT_CORRUPT,
-                               "raft/%s has %zu bytes instead of %" PRIu32
-                               PK_STORE_REPLACE,
-                               name, len, s->meta.segment_bytes);
+        return pk_store_refuse(
+            s, RAFT_CORRUPT, "raft/%s has %zu bytes instead of %" PRIu32 PK_STORE_REPLACE,
+            name, len, s->meta.segment_bytes);
     }
     return 0;
 }
@@ -189,36 +189,76 @@ static uint64_t read_mark(struct pk_store *s)
     return mark;
 }
 
-/* A segment that begins with a batch which was dropped could later be taken for a part
- * of the log. */
-static int blank_dropped(struct pk_store *s, const struct pk_segment_look *looks)
+/* Fills a segment anew from `from` on, as a new one is. */
+static int refill(struct pk_store *s, uint32_t segment, uint64_t from)
 {
-    int error = 0;
-    unsigned char *bytes = pk_door_resize(NULL, s->meta.segment_bytes);
-    for (uint32_t i = 0; i < s->meta.segments && error == 0; i++) {
-        if (!s->segments[i].used && looks[i].highest > s->number) {
-            char name[PK_DISK_NAME_MAX];
-            pk_store_segment_name(i, name);
-            pk_segment_fill(&s->o.owner, i, bytes, s->meta.segment_bytes);
-            error = pk_store_store(s, name, bytes, s->meta.segment_bytes);
+    size_t size = s->meta.segment_bytes;
+    unsigned char *memory = pk_door_resize(NULL, size + PK_DISK_BLOCK);
+    size_t past = (uintptr_t)memory % PK_DISK_BLOCK;
+    unsigned char *bytes = memory + (past == 0 ? 0 : PK_DISK_BLOCK - past);
+    struct pk_disk_op op = {.kind = PK_DISK_OVERWRITE, .offset = from, .n_parts = 1};
+    pk_store_segment_name(segment, op.name);
+    pk_segment_fill(&s->o.owner, segment, bytes, size);
+    op.parts[0] = (struct pk_disk_part){bytes + from, size - (size_t)from};
+    int error = s->o.disk->now(s->o.disk->ctx, &op);
+    pk_door_resize(memory, 0);
+    return error == 0 ? 0
+                      : pk_store_refuse(s, RAFT_IOERR, "can't write raft/%s: %s", op.name,
+                                        strerror(error));
+}
+
+/* Two things outside the log would harm a later start. A segment that begins with a batch
+ * which was dropped could be taken for a part of the log. A sector that does not check
+ * would be taken for damage to the log, when the log ends just before it. */
+static int mend_unused(struct pk_store *s, const struct pk_segment_look *looks)
+{
+    int rv = 0;
+    for (uint32_t i = 0; i < s->meta.segments && rv == 0; i++) {
+        const struct pk_segment *g = &s->segments[i];
+        bool dropped = !g->used && looks[i].highest > s->number;
+        if (dropped || looks[i].bad_end > g->bytes) {
+            rv = refill(s, i, g->bytes);
         }
     }
-    pk_door_resize(bytes, 0);
-    return error == 0 ? 0
-                      : pk_store_refuse(s, RAFT_IOERR, "can't write raft/log: %s",
-                                        strerror(error));
+    return rv;
+}
+
+static int refuse_gap(struct pk_store *s, uint64_t start)
+{
+    bool bad = s->bad_slot[0] != '\0';
+    return pk_store_refuse(s, RAFT_CORRUPT,
+                           "%s%s%sthe log begins with entry %" PRIu64
+                           ", and no whole snapshot has those before it" PK_STORE_REPLACE,
+                           bad ? "raft/" : "", s->bad_slot, bad ? " is damaged: " : "",
+                           start);
+}
+
+/* The first entry of any segment. */
+static uint64_t first_of_all(const struct pk_scan *scan)
+{
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < scan->segments; i++) {
+        const struct pk_segment_look *l = &scan->looks[i];
+        if (l->begins && (first == 0 || l->first.first_index < first)) {
+            first = l->first.first_index;
+        }
+    }
+    return first;
 }
 
 static int refuse_scan(struct pk_store *s, const struct pk_scan *scan,
                        enum pk_scan_verdict verdict)
 {
     char name[PK_DISK_NAME_MAX];
+    if (verdict == PK_SCAN_LOST && scan->last == 0 && first_of_all(scan) > 1) {
+        return refuse_gap(s, first_of_all(scan));
+    }
     pk_store_segment_name(scan->at.segment, name);
     return pk_store_refuse(s, RAFT_CORRUPT, "raft/%s is damaged at offset %" PRIu64 "%s",
                            name, scan->at.offset,
                            verdict == PK_SCAN_DAMAGED
                                ? PK_STORE_REPLACE
-                               : ": entries that were durable are missing" PK_STORE_REPLACE);
+                               : ": durable entries are missing" PK_STORE_REPLACE);
 }
 
 static int scan_log(struct pk_store *s, struct reading *r, uint64_t needed)
@@ -253,7 +293,7 @@ static int scan_log(struct pk_store *s, struct reading *r, uint64_t needed)
         s->number = s->durable = scan.last;
         s->chosen = scan.highest;
         s->chain = scan.chain;
-        rv = blank_dropped(s, looks);
+        rv = mend_unused(s, looks);
     }
     pk_door_resize(looks, 0);
     return rv;
@@ -296,11 +336,7 @@ int pk_store_load(struct pk_store *s, struct pk_store_loaded *out)
         rv = scan_log(s, &r, needed);
     }
     if (rv == 0 && r.start > needed) {
-        rv = pk_store_refuse(s, RAFT_CORRUPT,
-                             "raft/log begins with entry %" PRIu64
-                             ", and no whole snapshot stands for those before it"
-                             PK_STORE_REPLACE,
-                             r.start);
+        rv = refuse_gap(s, r.start);
     }
     if (rv != 0) {
         cut(&r, 0);

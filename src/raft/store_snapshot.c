@@ -16,12 +16,13 @@ struct pk_snapshot_put {
     unsigned slot, trailing;
     uint64_t index;
     uint64_t written_before; /* pk_store.written at the snapshot before this one */
-    bool waits;              /* for space on the disk, or for a slot */
+    bool waits;              /* for space on the disk, a slot, or entries before it */
     struct pk_snapshot_head head;
     unsigned char bytes[PK_SNAPSHOT_HEAD];
 };
 
-struct reading {
+struct pk_snapshot_read {
+    struct pk_snapshot_read *next;
     struct pk_disk_op op;
     struct pk_store *store;
     struct raft_io_snapshot_get *req;
@@ -96,6 +97,16 @@ static void free_snapshot(struct raft_snapshot *snapshot)
     }
 }
 
+/* A new slot has a head of zeros. */
+static bool is_new(const unsigned char *in, size_t len)
+{
+    size_t i = 0;
+    while (i < len && in[i] == 0) {
+        i++;
+    }
+    return i == len && len >= PK_SNAPSHOT_HEAD;
+}
+
 int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out)
 {
     *out = NULL;
@@ -112,6 +123,9 @@ int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out)
                                    strerror(error));
         }
         struct raft_snapshot *found = error == 0 ? unpack(s, bytes, len) : NULL;
+        if (found == NULL && !is_new(bytes, len)) {
+            memcpy(s->bad_slot, name, sizeof name);
+        }
         pk_door_resize(bytes, 0);
         s->slots[i] = found == NULL ? 0 : found->index;
         if (found != NULL && (*out == NULL || found->index > (*out)->index)) {
@@ -124,9 +138,26 @@ int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out)
     return 0;
 }
 
+static void drop_read(struct pk_store *s, struct pk_snapshot_read *r)
+{
+    struct pk_snapshot_read **at = &s->reads;
+    while (*at != r) {
+        at = &(*at)->next;
+    }
+    *at = r->next;
+    pk_door_resize(r, 0);
+}
+
+void pk_store_free_reads(struct pk_store *s)
+{
+    while (s->reads != NULL) {
+        drop_read(s, s->reads);
+    }
+}
+
 static void on_read(struct pk_disk_op *op, int error)
 {
-    struct reading *r = op->data;
+    struct pk_snapshot_read *r = op->data;
     struct pk_store *s = r->store;
     struct raft_io_snapshot_get *req = r->req;
     struct raft_snapshot *found = error == 0 ? unpack(s, op->bytes, op->len) : NULL;
@@ -137,9 +168,8 @@ static void on_read(struct pk_disk_op *op, int error)
                         error == 0 ? "it is damaged" : strerror(error));
         s->o.failed(s->o.ctx, s->why);
     }
-    s->reads--;
     s->readers[r->slot]--;
-    pk_door_resize(r, 0);
+    drop_read(s, r);
     if (!s->failed) {
         req->cb(req, found, 0);
         pk_store_maybe_closed(s);
@@ -149,14 +179,15 @@ static void on_read(struct pk_disk_op *op, int error)
 int pk_store_snapshot_get(struct pk_store *s, struct raft_io_snapshot_get *req,
                           raft_io_snapshot_get_cb cb)
 {
-    struct reading *r = pk_door_resize(NULL, sizeof *r);
-    *r = (struct reading){.store = s, .req = req, .slot = newest_slot(s)};
+    struct pk_snapshot_read *r = pk_door_resize(NULL, sizeof *r);
+    *r = (struct pk_snapshot_read){.store = s, .req = req, .slot = newest_slot(s)};
     r->op.kind = PK_DISK_READ;
     r->op.done = on_read;
     r->op.data = r;
     slot_name(r->slot, r->op.name);
     req->cb = cb;
-    s->reads++;
+    r->next = s->reads;
+    s->reads = r;
     s->readers[r->slot]++;
     s->o.disk->submit(s->o.disk->ctx, &r->op);
     return 0;
@@ -198,11 +229,20 @@ static int pack(struct pk_snapshot_put *p, const struct raft_snapshot *snapshot)
     return 0;
 }
 
+/* libraft takes an entry that becomes durable after a snapshot which it has received for
+ * the last one that is stored, waits for the others, and never votes again. So entries
+ * that were handed over before such a snapshot are acknowledged before it, too. */
+static bool is_too_early(const struct pk_snapshot_put *p)
+{
+    const struct pk_store *s = p->store;
+    return p->trailing == 0 && (s->n_flights > 0 || s->first != NULL);
+}
+
 static void submit(struct pk_snapshot_put *p)
 {
     struct pk_store *s = p->store;
     p->slot = oldest_slot(s);
-    p->waits = p->slot == PK_STORE_SLOTS;
+    p->waits = p->slot == PK_STORE_SLOTS || is_too_early(p);
     if (!p->waits) {
         slot_name(p->slot, p->op.name);
         s->slots[p->slot] = 0;
@@ -267,16 +307,23 @@ static void on_written(struct pk_disk_op *op, int error)
     if (s->failed) {
         return;
     }
+    s->put_lacked_space = error != 0;
     if (error == 0) {
         take_in(s, p);
     } else {
-        s->written_at_snapshot = p->written_before; /* one is still due */
+        s->written_at_snapshot = p->written_before; /* one is still due, but not now */
+        s->put_pause = PK_STORE_PAUSE;
     }
     s->put = NULL;
     pk_door_resize(p, 0);
     req->cb(req, error == 0 ? 0 : RAFT_NOSPACE);
     pk_store_pump(s);
     pk_store_maybe_closed(s);
+}
+
+bool pk_store_writes_snapshot(const struct pk_store *s)
+{
+    return s->put != NULL && !s->put->waits && !s->put_lacked_space;
 }
 
 void pk_store_cancel_snapshot(struct pk_store *s)

@@ -31,7 +31,9 @@ struct pk_uvio {
     raft_io_tick_cb tick;
     raft_io_recv_cb receive;
     raft_io_close_cb closed;
-    unsigned open; /* parts that have not said that they are closed */
+    uint64_t durable;       /* batch, when last looked */
+    uint64_t writing_since; /* loop time of the first look at the same one; 0: idle */
+    unsigned open;          /* parts that have not said that they are closed */
 };
 
 static struct pk_uvio *of(struct raft_io *io)
@@ -56,7 +58,7 @@ static void on_failed(void *ctx, const char *why)
 static int init(struct raft_io *io, raft_id id, const char *address)
 {
     struct pk_uvio *u = of(io);
-    PK_ASSERT(id == u->o.self->id && u->store != NULL);
+    PK_ASSERT(id == u->o.self->id);
     return pk_transport_set_address(u->transport, address) ? 0 : RAFT_NAMETOOLONG;
 }
 
@@ -162,9 +164,25 @@ static int send_message(struct raft_io *io, struct raft_io_send *req,
 
 /* ---- time and chance ---- */
 
+static void look_at_disk(struct pk_uvio *u)
+{
+    uint64_t durable;
+    bool writing = pk_store_is_writing(u->store, &durable);
+    if (!writing || durable != u->durable || u->writing_since == 0) {
+        u->writing_since = writing ? uv_now(u->o.loop) : 0;
+    }
+    u->durable = durable;
+}
+
+uint64_t pk_uvio_stalled_ms(const struct pk_uvio *u)
+{
+    return u->writing_since == 0 ? 0 : uv_now(u->o.loop) - u->writing_since;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct pk_uvio *u = timer->data;
+    look_at_disk(u);
     pk_store_tick(u->store);
     u->io.capacity = pk_store_capacity(u->store);
     u->tick(&u->io);
@@ -226,7 +244,11 @@ static void close_io(struct raft_io *io, raft_io_close_cb cb)
     u->open = 3;
     uv_close((uv_handle_t *)&u->timer, on_timer_closed);
     pk_transport_close(u->transport, on_part_closed, u);
-    pk_store_close(u->store, on_store_closed, u);
+    if (u->store != NULL) {
+        pk_store_close(u->store, on_store_closed, u);
+    } else {
+        u->open--; /* it never came so far */
+    }
 }
 
 /* ---- the whole ---- */
@@ -314,12 +336,12 @@ bool pk_uvio_open(struct pk_uvio *u, bool fresh, char *why, size_t size)
     if (!open_folder(u, why, size)) {
         return false;
     }
-    struct pk_store_options s = {.disk = pk_file_disk(u->files),
-                                 .owner = {.cluster = u->o.self->cluster,
-                                           .incarnation = u->o.self->id},
-                                 .log_bytes = u->o.log_bytes,
-                                 .failed = on_failed,
-                                 .ctx = u};
+    struct pk_store_options s = {
+        .disk = pk_file_disk(u->files),
+        .owner = {.cluster = u->o.self->cluster, .incarnation = u->o.self->id},
+        .log_bytes = u->o.log_bytes,
+        .failed = on_failed,
+        .ctx = u};
     u->store = pk_store_new(&s);
     const char *wrong = fresh ? pk_store_create(u->store) : pk_store_open(u->store);
     if (wrong != NULL) {
@@ -341,12 +363,13 @@ struct pk_transport *pk_uvio_transport(struct pk_uvio *u)
 
 struct pk_log_use pk_uvio_use(void *uvio)
 {
-    return pk_store_use(((struct pk_uvio *)uvio)->store);
+    const struct pk_uvio *u = uvio;
+    return u->store == NULL ? (struct pk_log_use){0} : pk_store_use(u->store);
 }
 
-uint16_t pk_uvio_reserve(const struct pk_uvio *u)
+uint16_t pk_uvio_reserve(void)
 {
-    return pk_store_reserve(u->store);
+    return PK_STORE_SEGMENT / 1024;
 }
 
 uint16_t pk_uvio_port(const struct pk_uvio *u)

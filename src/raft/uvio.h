@@ -60,7 +60,9 @@ bool pk_uvio_open(struct pk_uvio *u, bool fresh, char *why, size_t size);
 struct raft_io *pk_uvio_io(struct pk_uvio *u);
 /* For pk_replica_options: of a struct pk_uvio. */
 struct pk_log_use pk_uvio_use(void *uvio);
-uint16_t pk_uvio_reserve(const struct pk_uvio *u);
+uint16_t pk_uvio_reserve(void);
+/* For how long the disk has been busy with the same write; 0: it is not. */
+uint64_t pk_uvio_stalled_ms(const struct pk_uvio *u);
 /* Tells another node the digest of our state after an entry. */
 void pk_uvio_tell_mark(struct pk_uvio *u, uint64_t peer, uint64_t index, uint64_t digest);
 struct pk_transport *pk_uvio_transport(struct pk_uvio *u);

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/door.h"
+
+enum { HOST_BYTES = 256 };
+
 const char *pk_address_split(const char *text, char *host, size_t size, uint16_t *port)
 {
     const char *colon = strrchr(text, ':');
@@ -33,16 +37,17 @@ const char *pk_address_split(const char *text, char *host, size_t size, uint16_t
     return NULL;
 }
 
-const char *pk_address_resolve(const char *text, struct sockaddr_storage *out)
+/* getaddrinfo for HOST:PORT. NULL, or a sentence. */
+static const char *resolve(const char *text, int flags, struct sockaddr_storage *out)
 {
-    char host[256];
+    char host[HOST_BYTES];
     uint16_t port;
     const char *wrong = pk_address_split(text, host, sizeof host, &port);
     if (wrong != NULL) {
         return wrong;
     }
     const char *service = strrchr(text, ':') + 1;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
     struct addrinfo *found;
     int failed = getaddrinfo(host, service, &hints, &found);
     if (failed != 0) {
@@ -52,6 +57,67 @@ const char *pk_address_resolve(const char *text, struct sockaddr_storage *out)
     freeaddrinfo(found);
     return NULL;
 }
+
+const char *pk_address_resolve(const char *text, struct sockaddr_storage *out)
+{
+    return resolve(text, 0, out);
+}
+
+bool pk_address_is_number(const char *text, struct sockaddr_storage *out)
+{
+    return resolve(text, AI_NUMERICHOST | AI_NUMERICSERV, out) == NULL;
+}
+
+/* ---- on a running loop ---- */
+
+struct pk_lookup {
+    uv_getaddrinfo_t request;
+    pk_lookup_done done; /* NULL: cancelled */
+    void *ctx;
+};
+
+static void on_found(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+{
+    struct pk_lookup *l = request->data;
+    if (l->done != NULL) {
+        l->done(l->ctx, status == 0 ? found->ai_addr : NULL,
+                status == 0 ? NULL : uv_strerror(status));
+    }
+    uv_freeaddrinfo(found);
+    pk_door_resize(l, 0);
+}
+
+struct pk_lookup *pk_lookup_start(uv_loop_t *loop, const char *text, pk_lookup_done done,
+                                  void *ctx, const char **why)
+{
+    char host[HOST_BYTES];
+    uint16_t port;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    *why = pk_address_split(text, host, sizeof host, &port);
+    if (*why != NULL) {
+        return NULL;
+    }
+    struct pk_lookup *l = pk_door_resize(NULL, sizeof *l);
+    l->request.data = l;
+    l->done = done;
+    l->ctx = ctx;
+    int failed =
+        uv_getaddrinfo(loop, &l->request, on_found, host, strrchr(text, ':') + 1, &hints);
+    if (failed != 0) {
+        pk_door_resize(l, 0);
+        *why = uv_strerror(failed);
+        return NULL;
+    }
+    return l;
+}
+
+void pk_lookup_cancel(struct pk_lookup *l)
+{
+    l->done = NULL;
+    (void)uv_cancel((uv_req_t *)&l->request); /* fails when a thread has begun with it */
+}
+
+/* ---- listening ---- */
 
 int pk_address_listen(uv_tcp_t *listener, const struct sockaddr_storage *where,
                       uv_connection_cb connected, uint16_t *port)

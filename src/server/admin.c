@@ -3,11 +3,13 @@
  * CLUSTER and INFO: looking at a node, and changing who belongs to the cluster.
  *
  *   CLUSTER STATUS                      of this node, without asking anybody
- *   CLUSTER ADD name host:port          a new node, as a standby: it gets the log, but
+ *   CLUSTER ADD name host:port [id]     a new node, as a standby: it gets the log, but
  *                                       has no vote; again is fine
  *   CLUSTER PROMOTE name                gives it a vote
- *   CLUSTER REMOVE name                 for good: the name never comes back. The leader
- *                                       hands over first and answers NOLEADER
+ *   CLUSTER REPLACE name                admits the empty node of that name in the place
+ *                                       of the lost member
+ *   CLUSTER REMOVE name                 for good. The leader hands over first and
+ *                                       answers NOLEADER
  *   CLUSTER TRANSFER [name]             makes another node the leader
  *   CLUSTER LIMITS                      the replicated limits
  *   CLUSTER CONFIGURE limit value ...   changes them
@@ -25,11 +27,15 @@
 #include "host/clock.h"
 #include "raft/transport.h"
 #include "server/address.h"
+#include "server/health.h"
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/members.h"
 
-enum { FORM_ADMIN = 255 };
+enum {
+    FORM_ADMIN = 255,
+    WAITING_MS = 5000, /* an empty node that has not asked for so long is gone */
+};
 
 /* ---- names and addresses ---- */
 
@@ -69,7 +75,8 @@ static void put_member(struct pk_server *s, struct pk_resp_out *o,
     (void)pk_member_name(m, name, sizeof name);
     const struct pk_peer *p = pk_peers_find(&s->peers, m->id);
     bool self = m->id == s->self.id;
-    pk_resp_map(o, 7);
+    uint64_t heard_ms = pk_health_heard_ms(s, m->id);
+    pk_resp_map(o, 9);
     put_text(o, "name", name);
     put_text(o, "role", role_name(m->role));
     pk_resp_text(o, "leader");
@@ -78,6 +85,13 @@ static void put_member(struct pk_server *s, struct pk_resp_out *o,
     put_text(o, "client", self ? s->client_address : p == NULL ? "" : p->client);
     put_text(o, "http", self ? s->http_address : p == NULL ? "" : p->http);
     put_number(o, "match", match);
+    pk_resp_text(o, "heard_ms");
+    if (heard_ms == UINT64_MAX) {
+        pk_resp_null(o);
+    } else {
+        pk_resp_int(o, heard_ms);
+    }
+    put_text(o, "refused", pk_health_refusal(s, name));
 }
 
 static void leader_name(struct pk_server *s, const struct pk_member *members, size_t n,
@@ -104,9 +118,11 @@ static void do_status(struct pk_conn *c)
     leader_name(s, members, n, leader, sizeof leader);
     (void)snprintf(cluster, sizeof cluster, "%016llx",
                    (unsigned long long)s->self.cluster);
-    pk_resp_map(o, 12);
+    pk_resp_map(o, 15);
     put_text(o, "cluster", cluster);
     put_text(o, "node", s->self.name);
+    put_text(o, "state", pk_forming_state_name(s));
+    put_text(o, "waits_for", pk_forming_text(s));
     put_text(o, "version", PICKET_VERSION);
     put_text(o, "standing",
              st.leader      ? "leader"
@@ -120,6 +136,7 @@ static void do_status(struct pk_conn *c)
     put_number(o, "commit_index", st.commit_index);
     put_number(o, "applied_index", st.applied_index);
     put_number(o, "clock_ms", pk_machine_clock(pk_replica_machine(s->replica)));
+    put_number(o, "silent_after_ms", pk_health_silent_after_ms(s));
     pk_resp_text(o, "members");
     pk_resp_array(o, n);
     for (size_t i = 0; i < n; i++) {
@@ -155,10 +172,10 @@ void pk_admin_info(struct pk_conn *c)
 
 static void finish(struct pk_server *s, const char *wrong)
 {
-    struct pk_conn *c = pk_conn_at(s, s->admin_who);
-    pk_log(wrong == NULL ? PK_LOG_INFO : PK_LOG_WARN, "membership", "node", s->admin_name,
+    struct pk_conn *c = pk_conn_at(s, s->plan.who);
+    pk_log(wrong == NULL ? PK_LOG_INFO : PK_LOG_WARN, "membership", "node", s->plan.name,
            "result", wrong == NULL ? "done" : wrong, NULL);
-    s->admin_who = 0;
+    s->plan = (struct pk_admin_plan){0};
     if (c == NULL) {
         return;
     }
@@ -173,53 +190,69 @@ static void finish(struct pk_server *s, const char *wrong)
     pk_conn_wake(c);
 }
 
+/* The next step begins after this turn: not from inside the library's callback. */
 static void changed(void *ctx, const char *wrong)
 {
-    finish(ctx, wrong);
+    struct pk_server *s = ctx;
+    s->plan.at++;
+    s->plan.due = wrong == NULL && s->plan.at < s->plan.n;
+    if (!s->plan.due) {
+        finish(s, wrong);
+    }
 }
 
-/* ADD is two changes: first it is listed, then it is a standby and gets the log. */
-static void listed(void *ctx, const char *wrong)
+static void begin_step(struct pk_server *s)
 {
-    struct pk_server *s = ctx;
-    if (wrong == NULL) {
-        s->admin_next = PK_CHANGE_STANDBY; /* not from inside the library's callback */
-    } else {
+    struct pk_admin_plan *p = &s->plan;
+    const struct pk_member *m = &p->steps[p->at].member;
+    p->due = false;
+    const char *wrong = pk_replica_change(s->replica, p->steps[p->at].what, m->id,
+                                          m->address, changed, s);
+    if (wrong != NULL) {
         finish(s, wrong);
     }
 }
 
 void pk_admin_turn(struct pk_server *s)
 {
-    if (s->admin_next != 0) {
-        enum pk_change next = (enum pk_change)s->admin_next;
-        s->admin_next = 0;
-        const char *wrong =
-            pk_replica_change(s->replica, next, s->admin_id, NULL, changed, s);
-        if (wrong != NULL) {
-            finish(s, wrong);
-        }
+    if (s->plan.due) {
+        begin_step(s);
     }
 }
 
-/* `m` is what the node is or, for ADD, will be. */
-static void begin_change(struct pk_conn *c, enum pk_change what,
-                         const struct pk_member *m)
+static void add_step(struct pk_admin_plan *p, enum pk_change what,
+                     const struct pk_member *m)
+{
+    PK_ASSERT(p->n < PK_ADMIN_STEPS_MAX);
+    p->steps[p->n].what = what;
+    p->steps[p->n++].member = *m;
+}
+
+static void begin_plan(struct pk_conn *c, const struct pk_admin_plan *p)
 {
     struct pk_server *s = c->server;
-    if (s->admin_who != 0) {
+    if (s->plan.who != 0) {
         pk_resp_error(pk_conn_out(c), "ERR", "another membership change is under way");
         return;
     }
-    s->admin_who = pk_conn_who(c);
-    s->admin_id = m->id;
-    (void)pk_member_name(m, s->admin_name, sizeof s->admin_name);
+    s->plan = *p;
+    s->plan.who = pk_conn_who(c);
+    (void)pk_member_name(&p->steps[0].member, s->plan.name, sizeof s->plan.name);
     pk_conn_stall(c, PK_STALL_WAIT);
-    const char *wrong = pk_replica_change(s->replica, what, m->id, m->address,
-                                          what == PK_CHANGE_ADD ? listed : changed, s);
-    if (wrong != NULL) {
-        finish(s, wrong);
+    begin_step(s);
+}
+
+/* `m` is what the node is or, for ADD, will be. ADD is two changes: first the node is
+ * listed, then it is a standby and gets the log. */
+static void begin_change(struct pk_conn *c, enum pk_change what,
+                         const struct pk_member *m)
+{
+    struct pk_admin_plan p = {0};
+    add_step(&p, what, m);
+    if (what == PK_CHANGE_ADD) {
+        add_step(&p, PK_CHANGE_STANDBY, m);
     }
+    begin_plan(c, &p);
 }
 
 static bool copy_word(struct pk_bytes word, char *out, size_t size)
@@ -232,24 +265,37 @@ static bool copy_word(struct pk_bytes word, char *out, size_t size)
     return true;
 }
 
-/* A new node's id is what it says with ADD, or what it said when it asked here. 0: it is
- * not known. */
-static uint64_t id_of_new(struct pk_server *s, const char *name, struct pk_bytes said)
+/* The node of that name that waits to be admitted; false: none has asked lately. */
+static bool find_waiting(struct pk_server *s, const char *name, struct pk_member *out)
 {
     struct pk_waiting waiting[PK_WAITING_NODES_MAX];
     size_t n =
         pk_transport_waiting(pk_uvio_transport(s->uvio), waiting, PK_WAITING_NODES_MAX);
+    const struct pk_waiting *found = NULL;
+    for (size_t i = 0; i < n; i++) {
+        bool newer = found == NULL || waiting[i].silent_ms < found->silent_ms;
+        if (strcmp(waiting[i].name, name) == 0 && newer) {
+            found = &waiting[i];
+        }
+    }
+    if (found == NULL || found->silent_ms > WAITING_MS) {
+        return false;
+    }
+    *out = (struct pk_member){.id = found->id, .role = PK_MEMBER_VOTER};
+    return pk_members_address(name, found->host, out->address) == NULL;
+}
+
+/* A new node's id is what it says with ADD, or what it said when it asked here. 0: it is
+ * not known. */
+static uint64_t id_of_new(struct pk_server *s, const char *name, struct pk_bytes said)
+{
+    struct pk_member waiting;
     char text[32], *end;
     if (said.len > 0) {
         uint64_t id = copy_word(said, text, sizeof text) ? strtoull(text, &end, 16) : 0;
         return id != 0 && *end == '\0' && pk_node_id_is_valid(id) ? id : 0;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(waiting[i].name, name) == 0) {
-            return waiting[i].id;
-        }
-    }
-    return 0;
+    return find_waiting(s, name, &waiting) ? waiting.id : 0;
 }
 
 /* `m`: the member that has this name already, if there is one. */
@@ -320,7 +366,58 @@ static void do_transfer(struct pk_conn *c, const struct pk_member *m)
     }
 }
 
-/* ADD, PROMOTE, REMOVE and TRANSFER: all about one node. */
+/* Admits the empty node that has the name of a lost member, in its place. The lost one
+ * goes first: it counts as failed anyway, so nothing is borne less well meanwhile. `m`:
+ * the member of that name; NULL: it is gone already, by an attempt before this one. */
+static void do_replace(struct pk_conn *c, const struct pk_member *m, const char *name)
+{
+    struct pk_server *s = c->server;
+    struct pk_resp_out *o = pk_conn_out(c);
+    struct pk_member added;
+    struct pk_admin_plan p = {0};
+    bool waits = find_waiting(s, name, &added);
+    bool alive =
+        m != NULL && (m->id == s->self.id ||
+                      pk_uvio_silence_ms(s->uvio, m->id) <= pk_health_silent_after_ms(s));
+    if (!waits && m != NULL && alive) {
+        pk_resp_error(o, "ALIVE", "this node is not lost; nothing was changed");
+        return;
+    }
+    if (!waits) {
+        pk_resp_error(o, m == NULL ? "NOTFOUND" : "ERR",
+                      "no empty node of that name asks to be admitted; start it with an "
+                      "empty directory and the same --name and --cluster first");
+        return;
+    }
+    if (alive) {
+        pk_resp_error(o, "ERR",
+                      "two nodes have that name: the member is alive, and an empty one "
+                      "asks to be admitted; stop one of them");
+        return;
+    }
+    if (m != NULL) {
+        add_step(&p, PK_CHANGE_REMOVE, m);
+    }
+    add_step(&p, PK_CHANGE_ADD, &added);
+    add_step(&p, PK_CHANGE_STANDBY, &added);
+    if (m == NULL || m->role == PK_MEMBER_VOTER) {
+        add_step(&p, PK_CHANGE_VOTER, &added);
+    }
+    begin_plan(c, &p);
+}
+
+/* The new node was listed by an attempt before this one. */
+static void go_on_replacing(struct pk_conn *c, const struct pk_member *m)
+{
+    struct pk_admin_plan p = {0};
+    if (m->role == PK_MEMBER_SPARE) {
+        add_step(&p, PK_CHANGE_STANDBY, m);
+    }
+    add_step(&p, PK_CHANGE_VOTER, m);
+    begin_plan(c, &p);
+}
+
+/* ADD, PROMOTE, REMOVE, REPLACE and TRANSFER: all about one node. */
 static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
 {
     struct pk_server *s = c->server;
@@ -339,11 +436,11 @@ static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
     bool add = pk_resp_is(args[1], "ADD");
     char name[PK_NODE_NAME_MAX];
     bool right = n == (add ? 4 : 3) || (add && n == 5);
-    const char *wrong = !right ? "the words are CLUSTER ADD name host:port [id], "
-                                 "PROMOTE name, REMOVE name, TRANSFER [name]"
-                        : !copy_word(args[2], name, sizeof name)
-                            ? "the name is too long"
-                            : pk_node_name_wrong(name);
+    const char *wrong =
+        !right ? "the words are CLUSTER ADD name host:port [id], "
+                 "PROMOTE name, REMOVE name, REPLACE name, TRANSFER [name]"
+        : !copy_word(args[2], name, sizeof name) ? "the name is too long"
+                                                 : pk_node_name_wrong(name);
     if (wrong != NULL) {
         pk_resp_error(o, "ERR", wrong);
         return;
@@ -351,6 +448,14 @@ static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
     const struct pk_member *m = pk_member_named(members, count, name);
     if (add) {
         do_add(c, m, name, args[3], n == 5 ? args[4] : pk_bytes(NULL, 0));
+    } else if (pk_resp_is(args[1], "REPLACE")) {
+        bool listed = m != NULL && m->role != PK_MEMBER_VOTER &&
+                      pk_uvio_silence_ms(s->uvio, m->id) <= pk_health_silent_after_ms(s);
+        if (listed) {
+            go_on_replacing(c, m);
+        } else {
+            do_replace(c, m, name);
+        }
     } else if (m == NULL) {
         pk_resp_error(o, "NOTFOUND", "there is no node of that name; see CLUSTER STATUS");
     } else if (transfer) {
@@ -429,30 +534,44 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
         do_status(c);
         return true;
     }
-    static const char *const words[] = {"ADD",      "PROMOTE", "REMOVE",
-                                        "TRANSFER", "LIMITS",  "CONFIGURE",
-                                        "BACKUP",   "RESTORE", "ADOPT"};
-    size_t which = 0;
-    while (which < 9 && (n < 2 || !pk_resp_is(args[1], words[which]))) {
+    enum word {
+        ADD,
+        PROMOTE,
+        REMOVE,
+        REPLACE,
+        TRANSFER,
+        LIMITS,
+        CONFIGURE,
+        BACKUP,
+        RESTORE,
+        ADOPT,
+        WORDS
+    };
+    static const char *const words[WORDS] = {
+        "ADD",    "PROMOTE",   "REMOVE", "REPLACE", "TRANSFER",
+        "LIMITS", "CONFIGURE", "BACKUP", "RESTORE", "ADOPT"};
+    int which = 0;
+    while (which < WORDS && (n < 2 || !pk_resp_is(args[1], words[which]))) {
         which++;
     }
-    if (which == 9) {
-        pk_resp_error(o, "ERR",
-                      "it is CLUSTER STATUS | ADD | PROMOTE | REMOVE | TRANSFER | LIMITS "
-                      "| CONFIGURE | BACKUP | RESTORE | ADOPT");
+    if (which == WORDS) {
+        pk_resp_error(
+            o, "ERR",
+            "it is CLUSTER STATUS | ADD | PROMOTE | REMOVE | REPLACE | TRANSFER "
+            "| LIMITS | CONFIGURE | BACKUP | RESTORE | ADOPT");
         return true;
     }
     if (!pk_dispatch_here(c, &taken)) {
         return taken;
     }
-    if (which <= 3) {
+    if (which <= TRANSFER) {
         about_node(c, args, n);
-    } else if (which == 4) {
+    } else if (which == LIMITS) {
         struct pk_limits limits = pk_machine_limits(pk_replica_machine(s->replica));
         pk_proto_write_limits(o, &limits);
-    } else if (which == 5) {
+    } else if (which == CONFIGURE) {
         return do_configure(c, args, n);
-    } else if (which == 6) {
+    } else if (which == BACKUP) {
         do_backup(c);
     } else {
         return do_restore(c, args, n);

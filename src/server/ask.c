@@ -96,7 +96,8 @@ static bool send_all(struct pk_ask *a, const char *data, size_t len, uint64_t un
     return true;
 }
 
-static bool receive_more(struct pk_ask *a, uint64_t until_ms)
+/* Reads what there is, or waits for more until `until_ms`. ANSWERED: bytes came. */
+static enum pk_ask_got receive_more(struct pk_ask *a, uint64_t until_ms)
 {
     if (a->in_capacity - a->in_len < 4096) {
         a->in_capacity = a->in_capacity == 0 ? 16384 : a->in_capacity * 2;
@@ -106,16 +107,55 @@ static bool receive_more(struct pk_ask *a, uint64_t until_ms)
         ssize_t n = recv(a->fd, a->in + a->in_len, a->in_capacity - a->in_len, 0);
         if (n > 0) {
             a->in_len += (size_t)n;
-            return true;
+            return PK_ASK_ANSWERED;
         }
         if (n == 0) {
-            return fail(a, "no answer", "the connection was closed");
+            (void)fail(a, "no answer", "the connection was closed");
+            return PK_ASK_ENDED;
         }
         if (errno != EAGAIN && errno != EINTR) {
-            return fail(a, "no answer", strerror(errno));
+            (void)fail(a, "no answer", strerror(errno));
+            return PK_ASK_ENDED;
         }
         if (!ready(a->fd, POLLIN, until_ms)) {
-            return fail(a, "no answer", "not in time");
+            return PK_ASK_LATE;
+        }
+    }
+}
+
+bool pk_ask_send(struct pk_ask *a, const struct pk_resp_out *request, uint32_t ms)
+{
+    a->in_len -= a->used;
+    if (a->in_len > 0) {
+        memmove(a->in, a->in + a->used, a->in_len);
+    }
+    a->used = 0;
+    return send_all(a, request->data, request->len, pk_clock_ms() + ms);
+}
+
+enum pk_ask_got pk_ask_receive(struct pk_ask *a, uint32_t ms, struct pk_bytes *answer)
+{
+    uint64_t until = pk_clock_ms() + ms;
+    for (;;) {
+        struct pk_bytes rest =
+            a->in == NULL ? pk_text("") : pk_bytes(a->in + a->used, a->in_len - a->used);
+        size_t one;
+        enum pk_resp_got got = pk_resp_whole(rest, &one);
+        if (got == PK_RESP_BAD) {
+            (void)fail(a, "no answer", "what came is not RESP");
+            return PK_ASK_ENDED;
+        }
+        if (got == PK_RESP_ONE) {
+            a->used += one;
+            *answer = pk_bytes(rest.data, one);
+            if (rest.data[0] != '>') {
+                return PK_ASK_ANSWERED;
+            }
+            continue;
+        }
+        enum pk_ask_got more = receive_more(a, until);
+        if (more != PK_ASK_ANSWERED) {
+            return more;
         }
     }
 }
@@ -123,35 +163,21 @@ static bool receive_more(struct pk_ask *a, uint64_t until_ms)
 bool pk_ask(struct pk_ask *a, const struct pk_resp_out *request, uint32_t ms,
             struct pk_bytes *answer, bool *sent)
 {
-    uint64_t until = pk_clock_ms() + ms;
-    a->in_len -= a->used;
-    if (a->in_len > 0) {
-        memmove(a->in, a->in + a->used, a->in_len);
-    }
-    a->used = 0;
-    *sent = false;
-    if (!send_all(a, request->data, request->len, until)) {
+    uint64_t began = pk_clock_ms();
+    *sent = pk_ask_send(a, request, ms);
+    if (!*sent) {
         return false;
     }
-    *sent = true;
-    for (;;) {
-        struct pk_bytes rest =
-            a->in == NULL ? pk_text("") : pk_bytes(a->in + a->used, a->in_len - a->used);
-        size_t one;
-        enum pk_resp_got got = pk_resp_whole(rest, &one);
-        if (got == PK_RESP_BAD) {
-            return fail(a, "no answer", "what came is not RESP");
-        }
-        if (got == PK_RESP_ONE) {
-            a->used += one;
-            *answer = pk_bytes(rest.data, one);
-            if (rest.data[0] != '>') {
-                return true;
-            }
-        } else if (!receive_more(a, until)) {
-            return false;
-        }
+    uint64_t took = pk_clock_ms() - began;
+    switch (pk_ask_receive(a, took < ms ? ms - (uint32_t)took : 0, answer)) {
+    case PK_ASK_ANSWERED:
+        return true;
+    case PK_ASK_LATE:
+        return fail(a, "no answer", "not in time");
+    case PK_ASK_ENDED:
+        return false;
     }
+    return false;
 }
 
 bool pk_ask_words(struct pk_ask *a, const char *const *words, size_t n, uint32_t ms,

@@ -23,6 +23,16 @@ struct pk_ask {
 /* Connects to HOST:PORT, waiting at most `ms`. False: `why` says it. */
 bool pk_ask_open(struct pk_ask *a, const char *address, uint32_t ms);
 void pk_ask_close(struct pk_ask *a);
+/* Sends the bytes of a request, waiting at most `ms`. False: `why`; the connection is
+ * closed, and the other side did not get the whole request. */
+bool pk_ask_send(struct pk_ask *a, const struct pk_resp_out *request, uint32_t ms);
+/* Waits at most `ms` for the answer to what was sent. */
+enum pk_ask_got {
+    PK_ASK_ANSWERED, /* *answer is one whole RESP value, borrowed until the next call */
+    PK_ASK_LATE,     /* nothing yet; call again */
+    PK_ASK_ENDED,    /* `why`; the connection is closed */
+};
+enum pk_ask_got pk_ask_receive(struct pk_ask *a, uint32_t ms, struct pk_bytes *answer);
 /* Sends the bytes of a request and waits for its answer; pushes are passed over. The
  * answer is one whole RESP value, borrowed until the next call. False: `why`; the
  * connection is closed, and the outcome is unknown unless `sent` is false. */

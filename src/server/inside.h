@@ -2,7 +2,8 @@
 /*
  * The insides of a running server, shared by the files of this folder that serve
  * clients: conn.c (bytes), dispatch.c (what a request means), hub.c (who is told),
- * relay.c (to the leader), admin.c (CLUSTER and INFO), server.c (life and death).
+ * relay.c (to the leader), admin.c (CLUSTER and INFO), health.c (who takes part),
+ * server.c (life and death).
  */
 #ifndef PICKET_SERVER_INSIDE_H
 #define PICKET_SERVER_INSIDE_H
@@ -13,9 +14,10 @@
 #include "raft/identity.h"
 #include "raft/replica.h"
 #include "raft/uvio.h"
-#include "server/birth.h"
+#include "server/bootstrap.h"
 #include "server/conn.h"
 #include "server/dash.h"
+#include "server/forming.h"
 #include "server/http.h"
 #include "server/hub.h"
 #include "server/metrics.h"
@@ -29,9 +31,30 @@ enum {
     PK_ENTRIES_TIMED = 64,        /* more than a turn lets be in flight */
 };
 
+/* A member that refused this node or was refused by it. */
+struct pk_refused {
+    char name[PK_NODE_NAME_MAX]; /* "": none */
+    char why[256];
+};
+
+enum { PK_ADMIN_STEPS_MAX = 4 };
+
+/* Changes of members that one command asks for, one after the other. */
+struct pk_admin_plan {
+    uint64_t who; /* the connection that waits for the end; 0: there is no plan */
+    char name[PK_NODE_NAME_MAX];
+    struct {
+        enum pk_change what;
+        struct pk_member member;
+    } steps[PK_ADMIN_STEPS_MAX];
+    unsigned n, at;
+    bool due; /* step `at` is to begin after this turn */
+};
+
 struct pk_server {
     struct pk_server_options options;
-    struct pk_birth birth;
+    struct pk_bootstrap bootstrap;
+    struct pk_forming forming;
     struct pk_identity self;
     struct pk_peers peers;
 
@@ -59,6 +82,9 @@ struct pk_server {
     bool draining, closing, alone; /* alone: nobody to hand over to */
     bool full;                     /* the disk, as far as we know */
     uint64_t drain_since_ms;
+    struct pk_refused refused[PK_MEMBERS_MAX]; /* by name, see health.h */
+    uint32_t next_refused;
+    uint32_t last_handles; /* still to be closed before the loop ends */
     char client_address[PK_HOST_MAX], http_address[PK_HOST_MAX]; /* as others see them */
     char http_host[PK_HOST_MAX], raft_host[PK_HOST_MAX];
     const char *http_hosts[4]; /* names under which the pages are asked for */
@@ -76,10 +102,7 @@ struct pk_server {
     struct pk_proto_scratch ids;
     struct pk_effects annotated;
 
-    uint64_t admin_who; /* the connection that waits for a membership change; 0: none */
-    int admin_next;     /* the change to begin after this turn; 0: none */
-    char admin_name[PK_NODE_NAME_MAX];
-    uint64_t admin_id;
+    struct pk_admin_plan plan; /* the changes of members that an operator asked for */
 };
 
 /* ---- dispatch.c ---- */

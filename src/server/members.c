@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/wire.h"
 #include "raft/identity.h"
 #include "server/address.h"
 
@@ -75,13 +74,4 @@ const char *pk_members_read(const char *text, struct pk_member *out, size_t *n)
     }
     qsort(out, *n, sizeof *out, by_address);
     return NULL;
-}
-
-uint64_t pk_members_digest(const struct pk_member *members, size_t n)
-{
-    uint64_t digest = PK_DIGEST_START;
-    for (size_t i = 0; i < n; i++) {
-        digest = pk_digest(digest, members[i].address, strlen(members[i].address) + 1);
-    }
-    return digest;
 }

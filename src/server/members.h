@@ -10,7 +10,5 @@
 const char *pk_members_read(const char *text, struct pk_member *out, size_t *n);
 /* "name@host:port" into `out` of PK_ADDRESS_MAX bytes. NULL, or a sentence. */
 const char *pk_members_address(const char *name, const char *host, char *out);
-/* The cluster's id: the same on each first node. */
-uint64_t pk_members_digest(const struct pk_member *members, size_t n);
 
 #endif

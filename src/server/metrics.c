@@ -501,7 +501,7 @@ static void write_replica(struct page *p, const struct pk_metrics *m,
            "Messages of the consensus library that a guard dropped or mended.");
     const uint64_t guards[] = {now->guards.g1, now->guards.g2, now->guards.g3,
                                now->guards.g4, now->guards.g5, now->guards.g6,
-                               now->guards.g7};
+                               now->guards.g7, now->guards.g8};
     for (size_t i = 0; i < sizeof guards / sizeof guards[0]; i++) {
         begin(p, "");
         label(p, "guard", (char[]){'g', (char)('1' + i), '\0'});

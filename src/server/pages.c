@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "server/health.h"
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/page.h"
@@ -32,12 +33,9 @@ static void say(struct pk_http_answer *out, int status, const char *text)
 
 static void show_ready(struct pk_server *s, struct pk_http_answer *out)
 {
-    bool here = pk_turn_serving(s->turn);
-    if (here || pk_admin_leader_address(s) != NULL) {
-        say(out, 200, here ? "ready: leading\n" : "ready: following\n");
-    } else {
-        say(out, 503, "not ready: no leader\n");
-    }
+    char text[512];
+    bool ready = pk_health_ready(s, text, sizeof text);
+    say(out, ready ? 200 : 503, text);
 }
 
 static void show_summary(struct pk_server *s, struct pk_http_answer *out)

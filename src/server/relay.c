@@ -22,7 +22,8 @@ enum { PIECE = 64 * 1024, CONNECT_MS = 1000 };
 struct pk_relay {
     uv_tcp_t tcp;
     uv_connect_t connect;
-    uv_timer_t patience; /* for the connection to come about */
+    uv_timer_t patience;      /* for the address to be found and connected to */
+    struct pk_lookup *lookup; /* of the leader's host; NULL: none under way */
     uv_write_t write;
     struct pk_conn *conn; /* NULL: the client is gone */
     struct pk_server *server;
@@ -58,6 +59,9 @@ void pk_relay_end(struct pk_conn *c)
     }
     r->closing = true;
     r->conn = NULL;
+    if (r->lookup != NULL) {
+        pk_lookup_cancel(r->lookup);
+    }
     uv_close((uv_handle_t *)&r->tcp, on_handle_closed);
     uv_close((uv_handle_t *)&r->patience, on_handle_closed);
     pk_conn_close(c);
@@ -228,9 +232,30 @@ static void on_connected(uv_connect_t *req, int status)
     }
 }
 
+static void connect_to(struct pk_relay *r, const struct sockaddr *where)
+{
+    int failed = uv_tcp_connect(&r->connect, &r->tcp, where, on_connected);
+    if (failed != 0) {
+        give_up(r, uv_strerror(failed));
+    }
+}
+
+static void on_looked_up(void *ctx, const struct sockaddr *where, const char *why)
+{
+    struct pk_relay *r = ctx;
+    r->lookup = NULL;
+    if (where == NULL) {
+        give_up(r, why);
+    } else {
+        connect_to(r, where);
+    }
+}
+
 static void on_patience(uv_timer_t *timer)
 {
-    give_up(timer->data, "the leader does not answer");
+    struct pk_relay *r = timer->data;
+    give_up(r, r->lookup != NULL ? "the leader's host name was not resolved in time"
+                                 : "the leader does not answer");
 }
 
 /* What the leader has to know of the connection, before its own bytes. */
@@ -260,14 +285,16 @@ void pk_relay_start(struct pk_conn *c, const char *address)
     c->relay = r;
     pk_metrics_gauge(s->metrics, PK_GAUGE_RELAYS, 1);
     greet(r);
+    (void)uv_timer_start(&r->patience, on_patience, CONNECT_MS, 0);
     struct sockaddr_storage where;
-    int failed = pk_address_resolve(address, &where) == NULL
-                     ? uv_tcp_connect(&r->connect, &r->tcp,
-                                      (const struct sockaddr *)&where, on_connected)
-                     : UV_EAI_NONAME;
-    if (failed != 0) {
-        give_up(r, uv_strerror(failed));
+    const char *why;
+    if (pk_address_is_number(address, &where)) {
+        connect_to(r, (const struct sockaddr *)&where);
         return;
     }
-    (void)uv_timer_start(&r->patience, on_patience, CONNECT_MS, 0);
+    /* A resolver may take seconds, in which a node on its loop would miss elections. */
+    r->lookup = pk_lookup_start(&s->loop, address, on_looked_up, r, &why);
+    if (r->lookup == NULL) {
+        give_up(r, why);
+    }
 }

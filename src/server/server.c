@@ -21,7 +21,8 @@
 #include "core/door.h"
 #include "host/clock.h"
 #include "server/address.h"
-#include "server/birth.h"
+#include "server/bootstrap.h"
+#include "server/health.h"
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/members.h"
@@ -31,14 +32,16 @@ enum {
     EXIT_DISK = 121, /* a write to the log failed */
     EXIT_ERROR = 125,
     SWEEP_MS = 200,
+    STALLED_MS = 1000, /* a write takes a fraction of a millisecond */
     DRAIN_MS = 5000,
+    LOOKUPS_MS = 1000, /* for lookups of names to end, before the process does */
     CONNECTIONS_DEFAULT = 10000,
     SPARE_DESCRIPTORS = 200, /* for files, other nodes and pages */
 };
 
 static int fail(const char *what, const char *why)
 {
-    pk_birth_fail(what, why);
+    pk_bootstrap_fail(what, why);
     return EXIT_ERROR;
 }
 
@@ -119,10 +122,45 @@ static void on_prepare(uv_prepare_t *prepare)
     turn(prepare->data);
 }
 
+/* How many other voters have all that was committed, and are heard. */
+static size_t healthy_others(struct pk_server *s, size_t *voters)
+{
+    struct pk_member members[PK_MEMBERS_MAX];
+    uint64_t match[PK_MEMBERS_MAX];
+    size_t n = pk_replica_members(s->replica, members, match);
+    uint64_t committed = pk_replica_standing(s->replica).commit_index;
+    size_t healthy = 0;
+    *voters = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool voter = members[i].role == PK_MEMBER_VOTER;
+        *voters += voter;
+        healthy += voter && members[i].id != s->self.id && match[i] >= committed &&
+                   pk_health_heard_ms(s, members[i].id) <= pk_health_silent_after_ms(s);
+    }
+    return healthy;
+}
+
+/* A leader whose disk stalls while a majority's does not hands leadership over. */
+static void leave_to_faster_disks(struct pk_server *s)
+{
+    struct pk_standing st = pk_replica_standing(s->replica);
+    size_t voters;
+    uint64_t stalled = pk_uvio_stalled_ms(s->uvio);
+    if (!st.leader || st.transferring || stalled < STALLED_MS ||
+        healthy_others(s, &voters) <= voters / 2) {
+        return;
+    }
+    pk_log(PK_LOG_WARN, "disk-stalls", "node", s->self.name, "ms", pk_log_u64(stalled),
+           NULL);
+    (void)pk_replica_transfer(s->replica, 0);
+}
+
 static void on_sweep(uv_timer_t *timer)
 {
     struct pk_server *s = timer->data;
+    leave_to_faster_disks(s);
     pk_conns_sweep(s);
+    pk_health_sweep(s);
     pk_dash_sample(s->dash);
 }
 
@@ -211,6 +249,14 @@ static void on_disk_failed(void *ctx, const char *why)
     _exit(EXIT_DISK);
 }
 
+/* What libraft finds remarkable; its details are for --verbose. */
+static void on_trace(void *ctx, int level, const char *message)
+{
+    struct pk_server *s = ctx;
+    pk_log(level <= 2 ? PK_LOG_WARN : PK_LOG_DEBUG, "consensus", "node", s->self.name,
+           "says", message, NULL);
+}
+
 /* The digest of our state goes to all other nodes, and theirs come to us. */
 static void on_marked(void *ctx, uint64_t index, uint64_t digest)
 {
@@ -232,7 +278,7 @@ static void on_peer_marked(void *ctx, uint64_t from, uint64_t index, uint64_t di
 
 static void on_refused(void *ctx, const char *peer, const char *why)
 {
-    (void)ctx;
+    pk_health_refused(ctx, peer, why);
     pk_log(PK_LOG_WARN, "peer-refused", "peer", peer, "why", why, NULL);
 }
 
@@ -249,6 +295,15 @@ static void on_handle_closed(uv_handle_t *handle)
     (void)handle;
 }
 
+/* Of the handles that close last. */
+static void on_last_handle_closed(uv_handle_t *handle)
+{
+    struct pk_server *s = handle->data;
+    if (--s->last_handles == 0) {
+        uv_stop(&s->loop);
+    }
+}
+
 static void on_replica_closed(void *ctx)
 {
     struct pk_server *s = ctx;
@@ -256,8 +311,9 @@ static void on_replica_closed(void *ctx)
         (uv_handle_t *)&s->prepare, (uv_handle_t *)&s->check, (uv_handle_t *)&s->deadline,
         (uv_handle_t *)&s->sweep,   (uv_handle_t *)&s->term,  (uv_handle_t *)&s->intr,
     };
+    s->last_handles = sizeof handles / sizeof handles[0];
     for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
-        uv_close(handles[i], on_handle_closed);
+        uv_close(handles[i], on_last_handle_closed);
     }
 }
 
@@ -269,6 +325,7 @@ static void on_http_closed(void *ctx)
 static void close_everything(struct pk_server *s)
 {
     s->closing = true;
+    pk_forming_stop(s);
     for (uint32_t i = 0; i < s->conn_slots; i++) {
         if (s->conns[i] != NULL) {
             pk_conn_close(s->conns[i]);
@@ -397,9 +454,9 @@ static int open_doors(struct pk_server *s)
 {
     uint16_t port;
     const char *wrong =
-        pk_address_split(s->birth.address, s->raft_host, sizeof s->raft_host, &port);
+        pk_address_split(s->bootstrap.address, s->raft_host, sizeof s->raft_host, &port);
     if (wrong != NULL) {
-        return fail(s->birth.address, wrong);
+        return fail(s->bootstrap.address, wrong);
     }
     wrong = listen_for_clients(s, &port);
     if (wrong != NULL) {
@@ -461,13 +518,13 @@ static int start_replica(struct pk_server *s)
     char why[512];
     char address[PK_ADDRESS_MAX];
     uint64_t origin = pk_random();
-    const char *wrong = pk_members_address(s->self.name, s->birth.address, address);
+    const char *wrong = pk_members_address(s->self.name, s->bootstrap.address, address);
     if (wrong != NULL) {
         return fail("--raft", wrong);
     }
     struct pk_uvio_options io = {.loop = &s->loop,
                                  .dir = o->data,
-                                 .listen = s->birth.listen,
+                                 .listen = s->bootstrap.listen,
                                  .self = &s->self,
                                  .client = s->client_address,
                                  .http = s->http_address,
@@ -478,13 +535,11 @@ static int start_replica(struct pk_server *s)
                                  .wrote = on_wrote,
                                  .failed = on_disk_failed,
                                  .marked = on_peer_marked,
+                                 .log_bytes = o->log_bytes,
                                  .ctx = s};
     s->uvio = pk_uvio_new(&io, why, sizeof why);
     if (s->uvio == NULL) {
-        return fail(s->birth.listen, why);
-    }
-    if (!pk_uvio_open(s->uvio, s->birth.fresh, why, sizeof why)) {
-        return fail(o->data, why);
+        return fail(s->bootstrap.listen, why);
     }
     struct pk_turn_options to = {.origin = origin, .election_ms = o->election_ms};
     struct pk_turn_hooks hooks = {.ctx = s,
@@ -495,6 +550,7 @@ static int start_replica(struct pk_server *s)
                                   .gap = on_gap,
                                   .standing = on_standing,
                                   .marked = on_marked,
+                                  .trace = on_trace,
                                   .broken = on_broken};
     s->turn = pk_turn_new(&to, &hooks);
     struct pk_replica_options ro = {.id = s->self.id,
@@ -503,31 +559,24 @@ static int start_replica(struct pk_server *s)
                                     .election_ms = o->election_ms,
                                     .use = pk_uvio_use,
                                     .use_ctx = s->uvio,
-                                    .reserve = pk_uvio_reserve(s->uvio)};
+                                    .reserve = pk_uvio_reserve()};
     struct pk_replica_hooks rh = pk_turn_replica_hooks(s->turn);
     s->replica = pk_replica_new(pk_uvio_io(s->uvio), &ro, &rh, why, sizeof why);
     if (s->replica == NULL) {
         return fail(o->data, why);
     }
     pk_turn_attach(s->turn, s->replica);
-    if (s->birth.n_members > 0) {
-        wrong = pk_replica_bootstrap(s->replica, s->birth.members, s->birth.n_members);
-    }
-    wrong = wrong == NULL ? start_handles(s) : wrong;
-    if (wrong == NULL) {
-        s->replay_until = UINT64_MAX; /* until we know how much there is */
-        wrong = pk_replica_start(s->replica);
-        s->replay_until = pk_replica_standing(s->replica).last_index;
-    }
+    wrong = start_handles(s);
+    wrong = wrong == NULL ? pk_forming_begin(s) : wrong;
     return wrong == NULL ? 0 : fail(o->data, wrong);
 }
 
 static int start(struct pk_server *s)
 {
-    if (!pk_birth(&s->options, &s->birth)) {
+    if (!pk_bootstrap(&s->options, &s->bootstrap)) {
         return EXIT_ERROR;
     }
-    s->self = s->birth.self;
+    s->self = s->bootstrap.self;
     s->metrics = pk_metrics_new(s->options.prefixes, s->options.n_prefixes);
     s->dash = pk_dash_new(s);
     if (s->options.trace != NULL) {
@@ -551,7 +600,7 @@ static int start(struct pk_server *s)
     if (code == 0) {
         pk_log(PK_LOG_INFO, "started", "node", s->self.name, "clients", s->client_address,
                "http", s->http == NULL ? "off" : s->http_address, "raft",
-               s->birth.address, "data", s->options.data, "version", PICKET_VERSION,
+               s->bootstrap.address, "data", s->options.data, "version", PICKET_VERSION,
                NULL);
     }
     return code;
@@ -567,7 +616,23 @@ static void free_server(struct pk_server *s)
     pk_trace_log_free(s->trace);
     pk_effects_free(&s->annotated);
     pk_door_resize(s->conns, 0);
-    (void)close(s->birth.lock_fd);
+    (void)close(s->bootstrap.lock_fd);
+}
+
+/* Runs the loop until nothing is left on it, or nothing but lookups of names that the
+ * resolver does not answer: those can't be called off. False: there are such lookups. */
+static bool run_loop(uv_loop_t *loop)
+{
+    (void)uv_run(loop, UV_RUN_DEFAULT); /* until on_last_handle_closed */
+    uint64_t began = pk_clock_ms();
+    bool left = true;
+    while (left && pk_clock_ms() - began < LOOKUPS_MS) {
+        left = uv_run(loop, UV_RUN_NOWAIT) != 0;
+        if (left) {
+            uv_sleep(1);
+        }
+    }
+    return !left;
 }
 
 int pk_server_run(const struct pk_server_options *o)
@@ -586,9 +651,12 @@ int pk_server_run(const struct pk_server_options *o)
     if (code != 0) {
         return code; /* the process ends; so does all that it has open */
     }
-    (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    bool idle = run_loop(&s->loop);
     pk_log(PK_LOG_INFO, "stopped", "node", s->self.name, NULL);
     free_server(s);
+    if (!idle) {
+        _exit(0); /* exit would join libuv's threads, and so wait for the resolver */
+    }
     (void)uv_loop_close(&s->loop);
     pk_door_resize(s, 0);
     return 0;

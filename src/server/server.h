@@ -25,6 +25,7 @@ struct pk_server_options {
     const char *join; /* HOST:PORT of any node that serves clients; NULL: none */
     uint32_t election_ms;
     uint32_t connections; /* at most */
+    uint64_t log_bytes;   /* most that the log may take on disk; 0: 256 MiB */
     const char *const *prefixes;
     size_t n_prefixes;
     const char *trace;    /* the file to record a trace in; NULL: none */

@@ -233,9 +233,16 @@ struct pk_turn *pk_turn_new(const struct pk_turn_options *o,
     return t;
 }
 
+static void on_trace(void *ctx, int level, const char *message)
+{
+    struct pk_turn *t = ctx;
+    t->hooks.trace(t->hooks.ctx, level, message);
+}
+
 struct pk_replica_hooks pk_turn_replica_hooks(struct pk_turn *t)
 {
     return (struct pk_replica_hooks){
+        .trace = t->hooks.trace == NULL ? NULL : on_trace,
         .ctx = t,
         .stepped = on_stepped,
         .applied = on_applied,
@@ -360,7 +367,7 @@ static bool is_worth_it(const struct pk_turn *t)
 static bool must_hold(struct pk_turn *t)
 {
     return t->n_flights == t->in_flight || t->standing.transferring ||
-           adoption_is_in_flight(t);
+           adoption_is_in_flight(t) || pk_replica_should_wait(t->replica);
 }
 
 /* States are compared now and then, also when there is nothing else to do. */

@@ -52,6 +52,8 @@ struct pk_turn_hooks {
     void (*gap)(void *ctx);
     /* Serving began or ended, or another leader is known. */
     void (*standing)(void *ctx, bool serving, uint64_t leader_id);
+    /* See pk_replica_hooks; NULL: nobody wants it. */
+    void (*trace)(void *ctx, int level, const char *message);
     /* See pk_replica_hooks; NULL: there are no other nodes. */
     void (*marked)(void *ctx, uint64_t index, uint64_t digest);
     void (*broken)(void *ctx, const char *why);

@@ -3,12 +3,11 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
-import threading
 
-from cluster import Cluster, ServerError, free_ports
-from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
+from cluster import Cluster, ServerError
+from fakes import FakeNode, member, says
+from tap import Failed, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 3600000
 LEAP = 2**32
@@ -187,42 +186,22 @@ def files__are_treated_with_care(t):
         contains(done.stderr, "nothing was changed")
 
 
-class Forgetful:
-    """A node that answers OK, or, to the word that it is given, that it does not know."""
-
-    def __init__(self, word):
-        self.word = word
-        self.heard = []  # the second word of each request
-        self.port, = free_ports(1)
-        self.url = f"picket://127.0.0.1:{self.port}"
-        self.listener = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            s, _ = self.listener.accept()
-            threading.Thread(target=self._serve, args=(s,), daemon=True).start()
-
-    def _serve(self, s):
-        with s, s.makefile("rb") as f, contextlib.suppress(ConnectionError):
-            while (head := f.readline()) != b"":
-                words = [f.read(int(f.readline()[1:]) + 2) for _ in range(int(head[1:]))]
-                self.heard.append(words[1].rstrip().decode())
-                known = self.heard[-1] != self.word
-                s.sendall(b"+OK\r\n" if known else b"-UNKNOWN the leader is gone\r\n")
-
-
 @test
 def restore__that_may_have_been_done_is_told_so(t):
     with Cluster(t.program, t.path("c"), 1) as cluster:
         ok(t.picket("cluster", "backup", t.path("b"), "--on", cluster.url))
     for word, wanted in (("RESTORE", ["RESTORE"] * 3),  # each begins anew
-                         ("ADOPT", ["RESTORE", "ADOPT"])):
-        node = Forgetful(word)
-        done = t.picket("cluster", "restore", t.path("b"), "--yes", "--on", node.url)
-        equal((done.returncode, done.stderr.count("\n")), (125, 1))
-        contains(done.stderr, "it may or may not have been done")
-        equal(node.heard, wanted)
+                         ("ADOPT", ["RESTORE"] + ["ADOPT"] * 3)):
+        with FakeNode() as node:
+            node.status = says("n1", [member("n1", node)], leader="n1")
+            node.answer = lambda words, word=word: (
+                "+OK\r\n" if words[-1] == "INFO" or words[1] != word
+                else "-UNKNOWN the leader is gone\r\n")
+            done = t.picket("cluster", "restore", t.path("b"), "--yes", "--on",
+                            f"picket://127.0.0.1:{node.port}")
+            equal((done.returncode, done.stderr.count("\n")), (125, 1))
+            contains(done.stderr, "it may or may not have been done")
+            equal([w[1] for w in node.asked if w != ["INFO"]], wanted)
 
 
 # ---- the disk ----
@@ -296,40 +275,6 @@ def full_disk__refuses_and_recovers(t):
             for name, value in written.items():
                 equal(c.ask("FENCE", "GET", name)["value"], value)
             equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
-
-
-@test
-def damaged_log__refuses_to_start_and_says_what_to_do(t):
-    with Cluster(t.program, t.path("c"), 1) as cluster:
-        n1 = cluster.nodes[0]
-        with n1.connect() as c:
-            lease, _ = hold(c, "db")
-            for i in range(20):
-                c.ask("LOCK", "ACQUIRE", lease, f"l{i}")
-        equal(n1.terminate(), 0)
-        raft = os.path.join(n1.data, "raft")
-        path = max((os.path.join(raft, f) for f in os.listdir(raft)
-                    if f.startswith("0000")), key=os.path.getsize)
-        with open(path, "rb") as f:
-            good = f.read()
-        for bad in (good[:len(good) // 2] + b"\xff" + good[len(good) // 2 + 1:],
-                    good[:-1] + bytes([good[-1] ^ 1]), good[:200], b"\0" * len(good)):
-            with open(path, "wb") as f:
-                f.write(bad)
-            os.truncate(n1.log, 0)
-            n1.start()
-            equal(n1.process.wait(20), 125)
-            said = n1.words()
-            equal(said.count("\n"), 1)
-            contains(said, os.path.basename(path))
-            contains(said, "remove this node from the cluster")
-            contains(said, "under a new name")
-        with open(path, "wb") as f:
-            f.write(good)
-        n1.start()
-        with cluster.leader().connect() as c:
-            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
-        check(alive(n1.pid), "gone")
 
 
 main(on_disk=True)

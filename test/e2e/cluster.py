@@ -90,6 +90,17 @@ def fields(reply):
     return dict(zip(reply[::2], reply[1::2]))
 
 
+def get(node, path, method="GET", headers=None):
+    """Status and text of a page of the node."""
+    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
+    try:
+        c.request(method, path, headers=headers or {})
+        answer = c.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        c.close()
+
+
 class Connection:
     """One connection. Replies come as Python values; pushes gather in .pushes."""
 

@@ -194,20 +194,26 @@ def one_node__is_worth_a_note(t):
 @test
 def three_nodes__are_counted(t):
     with Cluster(t.program, t.path("c"), 3) as c:
+        wait_until(lambda: t.picket("cluster", "status", "--on",
+                                    c.url).returncode == 0, what="a healthy cluster")
         r = report(t, c.url, "--require", "correctness")
+        equal(r["failures_tolerated"], 1)
         equal([n for n in codes(r, "note") if n != "ttl-tight"], [])
         check({"nodes", "leader", "promise"} <= set(codes(r, "fine")), r)
         # A node that has just started has not told everybody where its clients go.
-        wait_until(lambda: "unreachable" not in t.picket(
-            "cluster", "status", "--on", c.nodes[0].url).stdout, what="addresses")
+        wait_until(lambda: t.picket("cluster", "status", "--on",
+                                    c.nodes[0].url).returncode == 0, what="addresses")
         equal(codes(report(t, c.nodes[0].url), "note"), ["one-address"])
 
         gone, other = c.followers()
         gone.kill()
-        r = report(t, c.url)
-        away = next(f for f in r["findings"] if f["code"] == "nodes-away")
-        contains(away["text"], f"({gone.name} does not)")
-        contains(away["text"], "2 of 3")
+        wait_until(lambda: t.picket("cluster", "status", "--on",
+                                    c.url).returncode == 2, what="a missing node")
+        r = report(t, c.url, code=2)
+        away = next(f for f in r["findings"] if f["code"] == "unhealthy-nodes")
+        contains(away["text"], f"({gone.name} is unreachable)")
+        contains(away["text"], "3 voters, 2 of them healthy: it bears 0 more failures")
+        equal(r["failures_tolerated"], 0)
 
         other.kill()
         wait_until(lambda: not any(n.alive() and n.serves() for n in c.nodes),

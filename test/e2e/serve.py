@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from cluster import READY_S, Cluster, Connection, ServerError, fields, free_ports
+from cluster import READY_S, Cluster, Connection, ServerError, fields, free_ports, get
 from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 60000
@@ -43,16 +43,6 @@ def refusal(c, *words):
     except ServerError as e:
         return e
     raise Failed(f"{words} was answered: {reply}")
-
-
-def get(node, path, method="GET", headers=None):
-    c = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=READY_S)
-    try:
-        c.request(method, path, headers=headers or {})
-        answer = c.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        c.close()
 
 
 # ---- life ----
@@ -320,7 +310,7 @@ def data_directory__of_somebody_else_is_refused(t):
         os.unlink(os.path.join(n1.data, "identity"))
         done = t.picket("serve", *flags, "--data", n1.data)
         equal(done.returncode, 125)
-        contains(done.stderr, "under a new name")
+        contains(done.stderr, "picket cluster replace")
         os.mkdir(t.path("photos"))
         t.write("photos/cat.jpg", "")
         done = t.picket("serve", *flags, "--data", t.path("photos"))
@@ -407,11 +397,17 @@ def readyz__says_no_without_a_leader(t):
             except OSError:
                 return None
         equal(wait_until(health), 200)
-        equal(get(n1, "/readyz")[0], 503)
+        wait_until(lambda: get(n1, "/readyz")[1] ==
+                   "not ready: nodes that don't answer: "
+                   f"n2@127.0.0.1:{cluster.nodes[1].raft_port}, "
+                   f"n3@127.0.0.1:{cluster.nodes[2].raft_port}\n", what="its words")
         for n in cluster.nodes[1:]:
             n.start()
         for n in cluster.nodes:
             wait_until(lambda n=n: health() and get(n, "/readyz")[0] == 200)
+        for n in cluster.nodes[1:]:
+            n.kill()
+        wait_until(lambda: get(n1, "/readyz") == (503, "not ready: no leader\n"))
     finally:
         cluster.close()
 
@@ -548,7 +544,7 @@ def dev__is_a_cluster_until_it_is_ended(t):
     equal(len(told["nodes"]), 3)
     picket = lambda *w: t.picket(*w, env={"PICKET_URL": told["url"]})
     equal(picket("run", "db", "--", "true").returncode, 0)
-    equal(picket("cluster", "status").returncode, 0)
+    wait_until(lambda: picket("cluster", "status").returncode == 0)
     n2 = next(n for n in told["nodes"] if n["node"] == "n2")
     os.kill(n2["pid"], signal.SIGKILL)
     said = p.stderr.readline()
@@ -557,7 +553,7 @@ def dev__is_a_cluster_until_it_is_ended(t):
     # Started again as it says there, it belongs to the cluster, and ends with it.
     words = said.rstrip().partition("start it again: ")[2].split()
     t.start(*words[1:])
-    wait_until(lambda: " unreachable " not in picket("cluster", "status").stdout)
+    wait_until(lambda: picket("cluster", "status").returncode == 0)
     pids = [n["pid"] for n in told["nodes"] if n is not n2]
     with open(os.path.join(told["dir"], "n2", "lock"), encoding="ascii") as f:
         pids.append(int(f.read()))

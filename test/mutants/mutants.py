@@ -26,6 +26,8 @@ The format of a list:
     -    the text to replace, which must be in the file exactly once;
     -    a text of several lines has its inner indentation
     +    the new text; none: the text is deleted
+    -    optional: a second text of the same file,
+    +    and what takes its place
     file    ...                         optional: a second file of the same mistake
 
 A mutant whose text is no longer in the source fails, so that the lists can't rot.
@@ -67,7 +69,7 @@ class Mutant:
         self.folder = folder
         self.name = name
         self.tests = []   # lists of words
-        self.files = []   # [path, old, new]
+        self.files = []   # [path, [[old, new], ...]]: lists of lines
         self.slow = False
 
     @property
@@ -85,9 +87,12 @@ def parse(path):
             word, _, rest = line.partition(" ")
             rest = rest.strip()
             if line.startswith("-"):
-                found[-1].files[-1][1].append(line[1:])
+                texts = found[-1].files[-1][1]
+                if not texts or texts[-1][1]:
+                    texts.append([[], []])
+                texts[-1][0].append(line[1:])
             elif line.startswith("+"):
-                found[-1].files[-1][2].append(line[1:])
+                found[-1].files[-1][1][-1][1].append(line[1:])
             elif word == "mutant":
                 found.append(Mutant(folder, rest))
             elif word == "test":
@@ -95,11 +100,11 @@ def parse(path):
             elif word == "slow":
                 found[-1].slow = True
             elif word == "file":
-                found[-1].files.append([rest, [], []])
+                found[-1].files.append([rest, []])
             elif line.strip() and not line.startswith("#"):
                 sys.exit(f"{path}:{number}: not understood: {line}")
     for m in found:
-        if not m.tests or not m.files or not all(old for _, old, _ in m.files):
+        if not m.tests or not m.files or not all(texts for _, texts in m.files):
             sys.exit(f"{path}: {m.name} needs a test, a file and a text to replace")
     return found
 
@@ -112,14 +117,17 @@ def split(words):
     return dict(w.split("=", 1) for w in words[:n]), words[n], list(words[n + 1:])
 
 
-def replaced(path, old, new):
+def replaced(path, texts):
     """The text of a source file with the mistake in it."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as f:
         text = f.read()
-    old, new = "\n".join(old).strip(), "\n".join(new).strip()
-    if text.count(old) != 1:
-        raise Broken(f"its text is {text.count(old)} times in {path}, not once: {old!r}")
-    return text.replace(old, new)
+    for old, new in texts:
+        old, new = "\n".join(old).strip(), "\n".join(new).strip()
+        if text.count(old) != 1:
+            raise Broken(f"its text is {text.count(old)} times in {path}, not once: "
+                         f"{old!r}")
+        text = text.replace(old, new)
+    return text
 
 
 class Build:
@@ -215,10 +223,10 @@ class Build:
 def compile_mutant(build, mutant, work):
     """Compiles the changed files. Returns the new objects and those that they replace."""
     made, instead = [], []
-    for i, (path, old, new) in enumerate(mutant.files):
+    for i, (path, texts) in enumerate(mutant.files):
         source = os.path.join(work, f"{i}-{os.path.basename(path)}")
         with open(source, "w", encoding="utf-8") as f:
-            f.write(replaced(path, old, new))
+            f.write(replaced(path, texts))
         compiled = path
         if not path.endswith(".c"):
             target, name = build.generated_from(path)
@@ -321,7 +329,7 @@ def plant(build, mutant):
         for words in mutant.tests:
             for program in build.uses(words):
                 if program not in linked and any(build.contains(program, path)
-                                                 for path, _, _ in mutant.files):
+                                                 for path, _ in mutant.files):
                     linked[program] = link_mutant(build, program, objects, instead, work)
             how = run_test(build, words, work, linked)
             if how is not None:

@@ -134,6 +134,7 @@ struct sim_logged {
     X(replayed, "entries applied again after a restart")                                 \
     X(digests, "states compared by digest")                                              \
     X(terms, "terms with a serving leader")                                              \
+    X(stopped, "sick nodes stopped by the digests")                                      \
     X(restores, "backups restored")
 
 struct sim_sights {

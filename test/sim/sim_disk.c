@@ -125,15 +125,31 @@ static void sync_file(struct sim_file *f)
     }
 }
 
+static bool is_to_fail(struct sim_disk *d, const struct pk_disk_op *op)
+{
+    bool counts = d->fail_kinds == 0 || ((d->fail_kinds >> op->kind) & 1) != 0;
+    bool fails = counts && d->fail_in > 0 && --d->fail_in == 0;
+    d->failed[op->kind] += fails;
+    return fails;
+}
+
+static void count_no_space(struct sim_disk *d, const struct pk_disk_op *op)
+{
+    bool segment = strncmp(op->name, "log-", 4) == 0;
+    d->no_space_segments += segment;
+    d->no_space_snapshots += !segment;
+}
+
 static int do_op(struct sim_disk *d, struct pk_disk_op *op)
 {
-    if (d->fail_in > 0 && --d->fail_in == 0) {
+    if (is_to_fail(d, op)) {
         return EIO;
     }
     switch (op->kind) {
     case PK_DISK_OVERWRITE:
     case PK_DISK_STORE:
         if (lacks_room(d, op)) {
+            count_no_space(d, op);
             return ENOSPC;
         }
         write_all(d, op);
@@ -207,7 +223,7 @@ static int list(void *ctx, void (*each)(void *arg, const char *name, uint64_t si
 static uint64_t room(void *ctx)
 {
     const struct sim_disk *d = ctx;
-    return d->full ? 0 : UINT64_MAX;
+    return d->full && !d->overstates ? 0 : UINT64_MAX;
 }
 
 void sim_disk_init(struct sim_disk *d)
@@ -251,7 +267,8 @@ static void tear(struct sim_disk *d, const struct pk_disk_op *op, struct rng *rn
     size_t sectors = (len + PK_SECTOR - 1) / PK_SECTOR;
     size_t kept = how == BEGINNING ? (size_t)rng_below(rng, sectors + 1) : sectors;
     struct sim_file *f = make_file(d, op->name);
-    size_t wanted = (size_t)op->offset + (kept * PK_SECTOR < len ? kept * PK_SECTOR : len);
+    size_t wanted =
+        (size_t)op->offset + (kept * PK_SECTOR < len ? kept * PK_SECTOR : len);
     grow(f, wanted);
     for (size_t i = 0; i < kept; i++) {
         if (how == ANY_SECTORS && rng_chance(rng, 500)) {
@@ -270,6 +287,7 @@ void sim_disk_crash(struct sim_disk *d, struct rng *rng, bool power)
         tear(d, d->under_way, rng);
     }
     d->fail_in = 0;
+    d->fail_kinds = 0;
     for (uint32_t i = 0; i < d->n_files; i++) {
         struct sim_file *f = &d->files[i];
         if (f->synced != NULL && power && rng_chance(rng, 700)) {

@@ -5,7 +5,7 @@
  * An operation takes effect when the world finishes it. A crash finds others under way:
  * of each of their sectors the old content is there or the new one. A power cut also
  * takes what was noted and not synced. Damage on purpose: flipped bits, zeroed sectors,
- * cut and lost files. Errors on purpose: the next operation fails, the disk is full.
+ * cut and lost files. Errors on purpose: an operation fails, the disk is full.
  */
 #ifndef PICKET_SIM_DISK_H
 #define PICKET_SIM_DISK_H
@@ -17,7 +17,7 @@
 #include "raft/disk.h"
 #include "rng.h"
 
-enum { SIM_FILES_MAX = 64 };
+enum { SIM_FILES_MAX = 64, SIM_DISK_KINDS = PK_DISK_SYNC + 1 };
 
 struct sim_file {
     char name[PK_DISK_NAME_MAX];
@@ -32,7 +32,11 @@ struct sim_disk {
     uint32_t n_files;
     struct pk_disk_op *under_way;
     bool full;
-    int fail_in; /* operations until one fails; 0: none will */
+    bool overstates;     /* a full disk reports room for new files all the same */
+    int fail_in;         /* operations until one fails; 0: none will */
+    unsigned fail_kinds; /* bits of pk_disk_kind: those that count and fail; 0: all */
+    uint64_t failed[SIM_DISK_KINDS];                /* by kind */
+    uint64_t no_space_segments, no_space_snapshots; /* stores that lacked room */
     uint64_t torn, lost; /* sectors of crashes: operations cut in two, and lost whole */
     /* An operation has been begun: sim_disk_finish is to be called for it later. */
     void (*begun)(void *ctx, struct pk_disk_op *op);

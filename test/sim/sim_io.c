@@ -1,16 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_io.h"
 
+#include <inttypes.h>
 #include <raft.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/door.h"
 #include "raft/store.h"
+#include "sim_check.h"
 
 enum {
     SEGMENT = 64 * 1024,
     LOG_BYTES = 24 * SEGMENT,
+};
+
+/* A request to the store, in the place of the library's own. */
+struct append {
+    struct raft_io_append own;
+    struct sim_io *io;
+    struct raft_io_append *req;
+    raft_io_append_cb cb;
+    uint64_t last; /* index that is acknowledged with it */
+    struct append *next;
+};
+
+struct put {
+    struct raft_io_snapshot_put own;
+    struct sim_io *io;
+    struct raft_io_snapshot_put *req;
+    raft_io_snapshot_put_cb cb;
+    uint64_t index;
+    bool received; /* from another node: the log goes on behind it */
 };
 
 struct sim_io {
@@ -23,7 +44,9 @@ struct sim_io {
     unsigned tick_ms;
     struct raft_io_send **sent; /* to be told that they are */
     size_t n_sent, sent_capacity;
-    bool broken; /* a write failed: this life is over */
+    struct append *appends, **end; /* handed to the store, in the order of the log */
+    bool broken; /* this life is over, and the call that ended it has not returned yet */
+    bool withholds_snapshots;
 };
 
 static struct sim_io *sim_of(const struct raft_io *io)
@@ -113,12 +136,40 @@ static void store_failed(void *ctx, const char *why)
     s->o.failed(s->o.process->self, why);
 }
 
+static void on_appended(struct raft_io_append *own, int status)
+{
+    struct append *a = own->data;
+    struct sim_io *s = a->io;
+    if (a != s->appends) {
+        sim_violation("D1",
+                      "node %" PRIu32 " acknowledges entry %" PRIu64
+                      " before one that precedes it",
+                      s->o.place + 1, a->last);
+    }
+    s->appends = a->next;
+    s->end = s->appends == NULL ? &s->appends : s->end;
+    if (status == 0 && a->last > s->o.promised->index) {
+        s->o.promised->index = a->last;
+    }
+    struct raft_io_append *req = a->req;
+    raft_io_append_cb cb = a->cb;
+    sim_heap_give(a);
+    cb(req, status);
+}
+
 static int append(struct raft_io *io, struct raft_io_append *req,
                   const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
 {
     struct sim_io *s = sim_of(io);
+    struct append *a = sim_heap_take(s->o.heap, sizeof *a);
+    *a = (struct append){
+        .io = s, .req = req, .cb = cb, .last = pk_store_last_index(s->store) + n};
+    a->own.data = a;
+    req->cb = cb;
+    *s->end = a;
+    s->end = &a->next;
     s->counts->appends++;
-    int rv = pk_store_append(s->store, req, entries, n, cb);
+    int rv = pk_store_append(s->store, &a->own, entries, n, on_appended);
     io->capacity = pk_store_capacity(s->store);
     return unless_broken(s, rv);
 }
@@ -126,18 +177,34 @@ static int append(struct raft_io *io, struct raft_io_append *req,
 static int truncate_log(struct raft_io *io, raft_index index)
 {
     struct sim_io *s = sim_of(io);
+    struct sim_promised *p = s->o.promised;
     s->counts->truncations += index <= pk_store_last_index(s->store);
+    p->index = p->index < index ? p->index : index - 1;
+    for (struct append *a = s->appends; a != NULL; a = a->next) {
+        a->last = a->last < index ? a->last : index - 1;
+    }
     return pk_store_truncate(s->store, index);
 }
 
 static int set_term(struct raft_io *io, raft_term term)
 {
-    return unless_broken(sim_of(io), pk_store_set_term(sim_of(io)->store, term));
+    struct sim_io *s = sim_of(io);
+    int rv = pk_store_set_term(s->store, term);
+    if (rv == 0) {
+        s->o.promised->term = term;
+        s->o.promised->vote = 0;
+    }
+    return unless_broken(s, rv);
 }
 
 static int set_vote(struct raft_io *io, raft_id vote)
 {
-    return unless_broken(sim_of(io), pk_store_set_vote(sim_of(io)->store, vote));
+    struct sim_io *s = sim_of(io);
+    int rv = pk_store_set_vote(s->store, vote);
+    if (rv == 0) {
+        s->o.promised->vote = vote;
+    }
+    return unless_broken(s, rv);
 }
 
 static int bootstrap(struct raft_io *io, const struct raft_configuration *conf)
@@ -152,20 +219,61 @@ static int recover(struct raft_io *io, const struct raft_configuration *conf)
     return RAFT_INVALID; /* nobody here loses a quorum for good */
 }
 
+static void on_put(struct raft_io_snapshot_put *own, int status)
+{
+    struct put p = *(struct put *)own->data;
+    struct sim_promised *promised = p.io->o.promised;
+    if (status == 0 && p.received) {
+        promised->index = p.index;
+    }
+    sim_heap_give(own->data);
+    p.cb(p.req, status);
+}
+
 static int snapshot_put(struct raft_io *io, unsigned trailing,
                         struct raft_io_snapshot_put *req,
                         const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
     struct sim_io *s = sim_of(io);
+    struct put *p = sim_heap_take(s->o.heap, sizeof *p);
+    *p = (struct put){.io = s,
+                      .req = req,
+                      .cb = cb,
+                      .index = snapshot->index,
+                      .received = trailing == 0};
+    p->own.data = p;
+    req->cb = cb;
     s->counts->snapshots_taken += trailing > 0;
     s->counts->snapshots_installed += trailing == 0;
-    return pk_store_snapshot_put(s->store, trailing, req, snapshot, cb);
+    return pk_store_snapshot_put(s->store, trailing, &p->own, snapshot, on_put);
 }
 
 static int snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
                         raft_io_snapshot_get_cb cb)
 {
     return pk_store_snapshot_get(sim_of(io)->store, req, cb);
+}
+
+/* D1: a start finds everything that was acknowledged, or refuses. */
+static void check_loaded(const struct sim_io *s, const struct pk_store_loaded *l)
+{
+    const struct sim_promised *p = s->o.promised;
+    uint64_t snapshot = l->snapshot == NULL ? 0 : l->snapshot->index;
+    uint64_t last = l->start + l->n - 1;
+    last = last > snapshot ? last : snapshot;
+    if (last < p->index) {
+        sim_violation("D1",
+                      "node %" PRIu32 " starts with %" PRIu64 " entries, %" PRIu64
+                      " were acknowledged",
+                      s->o.place + 1, last, p->index);
+    }
+    if (l->term < p->term || (l->term == p->term && p->vote != 0 && l->vote != p->vote)) {
+        sim_violation("D1",
+                      "node %" PRIu32 " starts in term %" PRIu64 " with vote %" PRIu64
+                      ", not in term %" PRIu64 " with vote %" PRIu64,
+                      s->o.place + 1, (uint64_t)l->term, (uint64_t)l->vote, p->term,
+                      p->vote);
+    }
 }
 
 static int load(struct raft_io *io, raft_term *term, raft_id *voted_for,
@@ -179,6 +287,7 @@ static int load(struct raft_io *io, raft_term *term, raft_id *voted_for,
         (void)snprintf(io->errmsg, sizeof io->errmsg, "%s", pk_store_why(s->store));
         return rv;
     }
+    check_loaded(s, &l);
     *term = l.term;
     *voted_for = l.vote;
     *snapshot = l.snapshot;
@@ -244,8 +353,10 @@ static int draw(struct raft_io *io, int min, int max)
 const char *sim_io_address(uint32_t place)
 {
     static const char names[SIM_NODES_MAX][16] = {
-        "n1@sim:1", "n2@sim:2", "n3@sim:3", "n4@sim:4", "n5@sim:5",
-        "n6@sim:6", "n7@sim:7", "n8@sim:8", "n9@sim:9", "n10@sim:10"};
+        "n1@sim:1",   "n2@sim:2",   "n3@sim:3",   "n4@sim:4",
+        "n5@sim:5",   "n6@sim:6",   "n7@sim:7",   "n8@sim:8",
+        "n9@sim:9",   "n10@sim:10", "n11@sim:11", "n12@sim:12",
+        "n13@sim:13", "n14@sim:14", "n15@sim:15", "n16@sim:16"};
     PK_ASSERT(place < SIM_NODES_MAX);
     return names[place];
 }
@@ -353,6 +464,10 @@ static int send_message(struct raft_io *io, struct raft_io_send *req,
                                                           : new_packet(s, m, 0, 0);
     req->cb = cb;
     remember_sent(s, req);
+    if (s->withholds_snapshots && m->type == RAFT_INSTALL_SNAPSHOT && !s->broken) {
+        s->counts->snapshots_withheld++;
+        store_failed(s, "a snapshot of a sick node");
+    }
     if (s->broken) {
         sim_heap_give(p);
     } else {
@@ -433,15 +548,12 @@ void sim_io_receive(struct sim_io *s, struct sim_message *head)
 
 /* ---- beginning and end ---- */
 
-/* A disk without files is that of a new node. */
 static int init(struct raft_io *io, raft_id id, const char *address)
 {
     struct sim_io *s = sim_of(io);
     (void)address;
     PK_ASSERT(id == s->o.place + 1);
-    const char *wrong = sim_disk_find(s->o.disk, "meta") == NULL
-                            ? pk_store_create(s->store)
-                            : pk_store_open(s->store);
+    const char *wrong = s->o.fresh ? pk_store_create(s->store) : pk_store_open(s->store);
     if (wrong != NULL) {
         (void)snprintf(io->errmsg, sizeof io->errmsg, "%s", wrong);
     }
@@ -459,6 +571,7 @@ struct sim_io *sim_io_new(const struct sim_io_options *o, struct sim_io_counts *
 {
     struct sim_io *s = pk_door_resize(NULL, sizeof *s);
     *s = (struct sim_io){.o = *o, .counts = counts};
+    s->end = &s->appends;
     struct pk_store_options store = {.disk = &o->disk->disk,
                                      .owner = {.cluster = 1, .incarnation = o->place + 1},
                                      .segment_bytes = SEGMENT,
@@ -496,6 +609,16 @@ uint16_t sim_io_reserve(void)
 struct raft_io *sim_io_raft(struct sim_io *s)
 {
     return &s->io;
+}
+
+void sim_io_withhold_snapshots(struct sim_io *s, bool withhold)
+{
+    s->withholds_snapshots = withhold;
+}
+
+void sim_io_stop(struct sim_io *s)
+{
+    s->broken = true;
 }
 
 void sim_io_crash(struct sim_io *s, bool power)

@@ -23,23 +23,31 @@ struct sim_speed {
     uint64_t snapshot_us;       /* of a snapshot, at most */
 };
 
+/* What the store has reported as durable: it must be there after every start (D1). */
+struct sim_promised {
+    uint64_t index; /* of the last acknowledged entry, less what was truncated since */
+    uint64_t term, vote;
+};
+
 struct sim_io_options {
     struct sim_process *process;
     struct sim_heap *heap; /* the process's memory, as the library uses it */
     struct sim_disk *disk;
+    struct sim_promised *promised;
+    bool fresh; /* the node never started: its files are made */
     struct sim_net *net;
     const struct sim_speed *speed;
     struct rng *rng;
     uint32_t place; /* in the network; the node's id is one more */
     /* The library has been at work: whoever is on top of it may have something to do. */
     void (*worked)(void *self);
-    /* A write failed: the process must end. */
+    /* The process must end: a write failed, or sim_io_withhold_snapshots says so. */
     void (*failed)(void *self, const char *why);
 };
 
 struct sim_io_counts {
     uint64_t appends, truncations, snapshots_taken, snapshots_installed;
-    uint64_t snapshots_sent, torn, writes_lost;
+    uint64_t snapshots_sent, snapshots_withheld, torn, writes_lost;
 };
 
 /* Of the node at this place. */
@@ -59,6 +67,10 @@ bool sim_io_is_mark(const struct sim_message *m, uint64_t *index, uint64_t *dige
 void sim_io_receive(struct sim_io *io, struct sim_message *m);
 /* Tells the library that its messages are out. After every use of the library. */
 void sim_io_flush(struct sim_io *io);
+/* The process ends, by `failed`, before it sends a snapshot; or it does not. */
+void sim_io_withhold_snapshots(struct sim_io *io, bool withhold);
+/* The process ends: nothing that it still does is seen. */
+void sim_io_stop(struct sim_io *io);
 /* The process is gone, or even the power: what was under way to the disk gets there or
  * not. */
 void sim_io_crash(struct sim_io *io, bool power);

@@ -39,13 +39,14 @@ static void restart(void *self, uint64_t place, void *load)
 {
     (void)load;
     struct sim_world *w = self;
-    if (!w->nodes[place].process.up && !w->gone[place] && !w->healing) {
+    const struct sim_node *n = &w->nodes[place];
+    if (!n->process.up && !w->gone[place] && !w->healing && n->condition != SIM_DEAD) {
         sim_world_say(w, "node %" PRIu64 " starts", place + 1);
         sim_world_start_node(w, (uint32_t)place);
     }
 }
 
-static void crash_one(struct sim_world *w, struct sim_node *n)
+void sim_nemesis_crash(struct sim_world *w, struct sim_node *n)
 {
     sim_world_say(w, "node %" PRIu32 " crashes", n->place + 1);
     sim_node_crash(n, rng_chance(&w->rng, 500));
@@ -58,7 +59,7 @@ static bool crash(struct sim_world *w)
     struct sim_node *n =
         leader != NULL && rng_chance(&w->rng, 500) ? leader : any_node(w);
     if (n != NULL) {
-        crash_one(w, n);
+        sim_nemesis_crash(w, n);
     }
     return n != NULL;
 }
@@ -68,7 +69,7 @@ static bool crash_all(struct sim_world *w)
     bool any = false;
     for (uint32_t i = 0; i < w->n_nodes; i++) {
         if (w->nodes[i].process.up) {
-            crash_one(w, &w->nodes[i]);
+            sim_nemesis_crash(w, &w->nodes[i]);
             any = true;
         }
     }
@@ -117,6 +118,8 @@ static void disk_recovers(void *self, uint64_t place, void *load)
     struct sim_world *w = self;
     w->nodes[place].speed = good_disk;
     w->nodes[place].disk.fail_in = 0;
+    w->nodes[place].disk.fail_kinds = 0;
+    w->nodes[place].disk.overstates = false;
     sim_node_full(&w->nodes[place], false);
 }
 
@@ -140,19 +143,26 @@ static bool full_disk(struct sim_world *w)
     for (uint32_t i = 0; i < many; i++) {
         uint32_t place = (from + i) % w->n_nodes;
         sim_node_full(&w->nodes[place], true);
+        w->nodes[place].disk.overstates = rng_chance(&w->rng, 500);
         in_ms(w, ms, disk_recovers, place);
     }
     return true;
 }
 
-/* One of the next operations of the node's disk fails, which ends the node. */
+/* One of the next operations of the node's disk fails, which ends the node; or one of the
+ * next that store, sync or read a whole file, which are few. */
 static bool disk_error(struct sim_world *w)
 {
     struct sim_node *n = any_node(w);
     if (n == NULL) {
         return false;
     }
-    n->disk.fail_in = (int)draw_ms(w, 1, 12);
+    uint64_t lot = rng_below(&w->rng, 10);
+    n->disk.fail_kinds = lot < 4   ? 0
+                         : lot < 7 ? 1U << PK_DISK_STORE
+                         : lot < 9 ? 1U << PK_DISK_SYNC
+                                   : 1U << PK_DISK_READ;
+    n->disk.fail_in = (int)draw_ms(w, 1, lot < 4 ? 12 : 2);
     return true;
 }
 
@@ -162,7 +172,7 @@ static void clear_away(void *self, uint64_t what, void *load)
     struct sim_world *w = self;
     struct sim_node *n = &w->nodes[what % SIM_NODES_MAX];
     if (n->process.up && n->process.life == what / SIM_NODES_MAX) {
-        crash_one(w, n);
+        sim_nemesis_crash(w, n);
     }
 }
 
@@ -170,7 +180,8 @@ void sim_nemesis_stopped(void *world, uint32_t place)
 {
     struct sim_world *w = world;
     struct sim_node *n = &w->nodes[place];
-    sim_world_say(w, "node %" PRIu32 " ends: its disk failed", place + 1);
+    sim_world_say(w, "node %" PRIu32 " ends: its %s", place + 1,
+                  n->condition == SIM_SICK ? "state differs" : "disk failed");
     if (!n->process.paused) {
         sim_process_pause(&n->process);
     }
@@ -366,7 +377,7 @@ static bool transfer(struct sim_world *w)
 
 static bool join(struct sim_world *w)
 {
-    if (w->plan.joining != 0 || w->n_nodes == SIM_NODES_MAX) {
+    if (w->plan.joining != 0 || w->plan.replacing != 0 || !sim_losses_leave_a_place(w)) {
         return false;
     }
     sim_operator_join(w);
@@ -375,7 +386,7 @@ static bool join(struct sim_world *w)
 
 static bool leave(struct sim_world *w)
 {
-    if (w->plan.leaving != 0) {
+    if (w->plan.leaving != 0 || sim_losses_count(w) > 0) {
         return false;
     }
     sim_operator_leave(w);
@@ -391,7 +402,22 @@ static bool restore(struct sim_world *w)
     return w->plan.backup != NULL;
 }
 
-/* Not one that strikes: see may_stay_down. */
+static bool damage(struct sim_world *w)
+{
+    return sim_losses_damage(w);
+}
+
+static bool wipe(struct sim_world *w)
+{
+    return sim_losses_wipe(w);
+}
+
+static bool sick(struct sim_world *w)
+{
+    return sim_losses_sicken(w);
+}
+
+/* Not one that strikes: see take_down_more. */
 static bool stay_down(struct sim_world *w)
 {
     (void)w;
@@ -437,6 +463,8 @@ void sim_nemesis_begin(struct sim_world *w)
         bool drawn = rng_chance(&w->rng, shares[i]) && !w->options.only;
         w->faults[i] = choice == SIM_ALWAYS || (choice == SIM_DRAWN && drawn);
     }
+    w->operator_is_away = w->faults[SIM_FAULT_stay_down] && !w->faults[SIM_FAULT_join] &&
+                          !w->faults[SIM_FAULT_leave];
     w->fault_every_ms = draw_ms(w, 300, 3000);
     calm_net(w, 0, NULL);
     for (uint32_t i = 0; i < SIM_NODES_MAX; i++) {
@@ -445,12 +473,37 @@ void sim_nemesis_begin(struct sim_world *w)
     in_ms(w, draw_ms(w, 200, 1500), strike, 0);
 }
 
-/* How many nodes may stay down: a minority, unless members come and go. */
-static uint32_t may_stay_down(const struct sim_world *w)
+/* While the operator is away a minority of the first nodes stays broken: those that are
+ * lost, then others that are stopped here. */
+static void take_down_more(struct sim_world *w)
 {
-    bool some = w->faults[SIM_FAULT_stay_down] && !w->faults[SIM_FAULT_join] &&
-                !w->faults[SIM_FAULT_leave];
-    return some ? (w->n_first - 1) / 2 : 0;
+    uint32_t lost = sim_losses_in(w, SIM_DEAD) + sim_losses_in(w, SIM_SICK);
+    uint32_t most = (w->n_first - 1) / 2;
+    PK_ASSERT(lost <= most);
+    w->totals->left_lost += lost;
+    w->totals->faults[SIM_FAULT_stay_down] += lost;
+    for (uint32_t i = 0; i < w->n_first && lost < most; i++) {
+        struct sim_node *n = &w->nodes[i];
+        bool is_counted = n->condition == SIM_DEAD || n->condition == SIM_SICK;
+        if (!is_counted && (!n->process.up || rng_chance(&w->rng, 500))) {
+            lost++;
+            w->totals->faults[SIM_FAULT_stay_down]++;
+            w->gone[i] = true;
+            if (n->process.up) {
+                sim_node_crash(n, false);
+            }
+        }
+    }
+}
+
+static void start_again(struct sim_world *w, enum sim_condition condition)
+{
+    for (uint32_t i = 0; i < w->n_nodes; i++) {
+        const struct sim_node *n = &w->nodes[i];
+        if (!n->process.up && !w->gone[i] && n->condition == condition) {
+            sim_world_start_node(w, i);
+        }
+    }
 }
 
 void sim_nemesis_heal(struct sim_world *w)
@@ -459,7 +512,6 @@ void sim_nemesis_heal(struct sim_world *w)
     sim_world_say(w, "everything is healed");
     sim_net_heal(&w->net);
     calm_net(w, 0, NULL);
-    uint32_t down = may_stay_down(w);
     for (uint32_t i = 0; i < w->n_nodes; i++) {
         struct sim_node *n = &w->nodes[i];
         disk_recovers(w, i, NULL);
@@ -469,16 +521,12 @@ void sim_nemesis_heal(struct sim_world *w)
         if (n->process.up && n->process.paused) {
             sim_node_resume(n);
         }
-        if (down > 0 && (!n->process.up || rng_chance(&w->rng, 500))) {
-            down--;
-            w->totals->faults[SIM_FAULT_stay_down]++;
-            if (n->process.up) {
-                sim_node_crash(n, false);
-            }
-        } else if (!n->process.up && !w->gone[i]) {
-            sim_world_start_node(w, i);
-        }
     }
+    start_again(w, SIM_DAMAGED); /* first: whoever is refused stays down */
+    if (w->operator_is_away) {
+        take_down_more(w);
+    }
+    start_again(w, SIM_SOUND);
     for (uint32_t i = 0; i < w->n_clients; i++) {
         if (w->clients[i].process.paused) {
             sim_process_resume(&w->clients[i].process);

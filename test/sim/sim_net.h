@@ -16,7 +16,7 @@
 #include "sim_queue.h"
 
 enum {
-    SIM_NODES_MAX = 10,
+    SIM_NODES_MAX = 16,
     SIM_CLIENTS_MAX = 10,
     SIM_PLACES = SIM_NODES_MAX + SIM_CLIENTS_MAX, /* nodes first */
 };

@@ -12,6 +12,9 @@ enum { TURN_US = 300 }; /* what comes in within that time may share a turn */
 static void to_client(struct sim_node *n, uint32_t client, const struct sim_answer *from)
 {
     uint32_t to = SIM_NODES_MAX + client;
+    if (n->condition == SIM_SICK) {
+        return;
+    }
     struct sim_answer *a = sim_net_message(n->shared->net, n->place, to, sizeof *a);
     struct sim_message head = a->head;
     *a = *from;
@@ -35,8 +38,8 @@ static void on_answer(void *ctx, struct pk_ticket t, const struct pk_command *c,
                       const struct pk_effects *e)
 {
     struct sim_node *n = ctx;
-    if (t.what == 0) {
-        return; /* the operator's, see sim_operator.c */
+    if (t.what == 0 || n->condition == SIM_SICK) {
+        return; /* 0: the operator's, see sim_operator.c */
     }
     sim_check_answered(n->shared->check, t.what, e);
     uint32_t client = (uint32_t)(t.who % SIM_CLIENTS_MAX);
@@ -60,6 +63,9 @@ static void on_answer(void *ctx, struct pk_ticket t, const struct pk_command *c,
 
 static void refuse(struct sim_node *n, struct pk_ticket t, enum pk_refusal why)
 {
+    if (n->condition == SIM_SICK) {
+        return;
+    }
     sim_check_refused(n->shared->check, t.what, why == PK_REFUSED_UNKNOWN,
                       why == PK_REFUSED_NO_SPACE);
     struct sim_answer a = {.kind = SIM_REFUSAL,
@@ -124,21 +130,32 @@ static void on_marked(void *ctx, uint64_t index, uint64_t digest)
     sim_io_tell_mark(n->io, index, digest);
 }
 
-static void on_broken(void *ctx, const char *why)
+/* As the process would end: nothing happens to it any more, until it is cleared away. */
+static void end_process(struct sim_node *n)
 {
-    struct sim_node *n = ctx;
-    if (!n->failed) {
-        sim_violation("R12", "node %" PRIu32 " stops: %s", n->place + 1, why);
-    }
+    n->failed = true;
+    n->shared->stopped(n->shared->stopped_ctx, n->place);
 }
 
-/* As the process would end: nothing happens to it any more, until it is cleared away. */
-static void on_disk_failed(void *self, const char *why)
+static void on_io_failed(void *self, const char *why)
 {
     struct sim_node *n = self;
     (void)why;
-    n->failed = true;
-    n->shared->stopped(n->shared->stopped_ctx, n->place);
+    end_process(n);
+}
+
+static void on_broken(void *ctx, const char *why)
+{
+    struct sim_node *n = ctx;
+    if (n->failed) {
+        return;
+    }
+    if (n->condition != SIM_SICK) {
+        sim_violation("R12", "node %" PRIu32 " stops: %s", n->place + 1, why);
+    }
+    n->shared->check->sights->stopped++;
+    sim_io_stop(n->io);
+    end_process(n);
 }
 
 /* ---- between the replica and the turn: the judge hears it first ---- */
@@ -146,20 +163,33 @@ static void on_disk_failed(void *self, const char *why)
 static void on_stepped(void *ctx, const struct pk_step *s)
 {
     struct sim_node *n = ctx;
-    sim_check_stepped(n->shared->check, &n->applying, s);
+    n->adopting = s->entry->kind == PK_ENTRY_ADOPT;
+    if (n->condition != SIM_SICK) {
+        sim_check_stepped(n->shared->check, &n->applying, s);
+    }
     n->above.stepped(n->above.ctx, s);
 }
 
 static void on_applied(void *ctx, const struct pk_entry *e)
 {
     struct sim_node *n = ctx;
-    sim_check_applied(n->shared->check, &n->applying, e, pk_replica_machine(n->replica));
+    if (n->condition != SIM_SICK) {
+        sim_check_applied(n->shared->check, &n->applying, e,
+                          pk_replica_machine(n->replica));
+    }
+    n->adopting = false;
     n->above.applied(n->above.ctx, e);
 }
 
+/* A snapshot of a healthy leader makes a sick node healthy, a restored backup does not.
+ * The disk may still have snapshots of before. */
 static void on_replaced(void *ctx)
 {
     struct sim_node *n = ctx;
+    if (n->condition == SIM_SICK && !n->adopting) {
+        n->condition = SIM_DAMAGED;
+        sim_io_withhold_snapshots(n->io, false);
+    }
     n->above.replaced(n->above.ctx);
 }
 
@@ -383,13 +413,7 @@ static struct pk_replica *new_replica(struct sim_node *n, uint64_t origin)
         .reserve = sim_io_reserve(),
         .seed = 1 + (uint32_t)rng_below(&n->rng, INT32_MAX),
     };
-    char why[320];
-    struct pk_replica *r =
-        pk_replica_new(sim_io_raft(n->io), &options, &hooks, why, sizeof why);
-    if (r == NULL) {
-        sim_violation("start", "node %" PRIu32 ": %s", n->place + 1, why);
-    }
-    return r;
+    return pk_replica_new(sim_io_raft(n->io), &options, &hooks, n->why, sizeof n->why);
 }
 
 static struct sim_io *new_io(struct sim_node *n)
@@ -397,12 +421,14 @@ static struct sim_io *new_io(struct sim_node *n)
     const struct sim_io_options options = {.process = &n->process,
                                            .heap = &n->heap,
                                            .disk = &n->disk,
+                                           .promised = &n->promised,
+                                           .fresh = !n->has_started,
                                            .net = n->shared->net,
                                            .speed = &n->speed,
                                            .rng = &n->rng,
                                            .place = n->place,
                                            .worked = on_worked,
-                                           .failed = on_disk_failed};
+                                           .failed = on_io_failed};
     return sim_io_new(&options, n->shared->io_counts);
 }
 
@@ -413,13 +439,49 @@ static struct sim_clock any_clock(struct rng *r)
     return (struct sim_clock){.offset_us = rng_below(r, UINT64_C(1) << 50), .ppm = ppm};
 }
 
-void sim_node_start(struct sim_node *n, const struct pk_member *members, size_t n_members)
+static void end_life(struct sim_node *n, bool power)
+{
+    sim_node_enter(n);
+    sim_io_crash(n->io, power);
+    if (n->replica != NULL) {
+        pk_replica_abandon(n->replica);
+    }
+    pk_turn_free(n->turn);
+    sim_io_free(n->io);
+    n->replica = NULL;
+    n->turn = NULL;
+    n->io = NULL;
+    sim_heap_clear(&n->heap);
+    for (size_t i = 0; i < n->n_waiting; i++) {
+        sim_heap_give(n->waiting[i]);
+    }
+    n->n_waiting = 0;
+    sim_process_kill(&n->process);
+}
+
+/* NULL, or why not. */
+static const char *start_replica(struct sim_node *n, const struct pk_member *members,
+                                 size_t n_members)
+{
+    pk_turn_attach(n->turn, n->replica);
+    const char *wrong =
+        n_members == 0 ? NULL : pk_replica_bootstrap(n->replica, members, n_members);
+    wrong = wrong != NULL ? wrong : pk_replica_start(n->replica);
+    if (wrong != NULL) {
+        snprintf(n->why, sizeof n->why, "%s", wrong);
+    }
+    return wrong == NULL ? NULL : n->why;
+}
+
+const char *sim_node_start(struct sim_node *n, const struct pk_member *members,
+                           size_t n_members)
 {
     sim_process_start(&n->process, any_clock(&n->rng));
     sim_node_enter(n);
     n->applying.index = 0;
     n->turn_comes = false;
     n->failed = false;
+    n->adopting = false;
     n->timer_ms = UINT64_MAX;
     memset(n->sessions, 0, sizeof n->sessions);
     uint64_t origin = rng_next(&n->rng);
@@ -427,14 +489,13 @@ void sim_node_start(struct sim_node *n, const struct pk_member *members, size_t 
     n->turn = new_turn(n, origin);
     n->above = pk_turn_replica_hooks(n->turn);
     n->replica = new_replica(n, origin);
-    pk_turn_attach(n->turn, n->replica);
-    const char *wrong =
-        n_members == 0 ? NULL : pk_replica_bootstrap(n->replica, members, n_members);
-    wrong = wrong != NULL ? wrong : pk_replica_start(n->replica);
-    if (wrong != NULL) {
-        sim_violation("start", "node %" PRIu32 ": %s", n->place + 1, wrong);
+    n->has_started = true;
+    if (n->replica == NULL || start_replica(n, members, n_members) != NULL) {
+        end_life(n, false);
+        return n->why;
     }
     sim_node_end_turn(n);
+    return NULL;
 }
 
 void sim_node_crash(struct sim_node *n, bool power)
@@ -447,20 +508,28 @@ void sim_node_crash(struct sim_node *n, bool power)
     n->shared->guards.g5 += g.g5;
     n->shared->guards.g6 += g.g6;
     n->shared->guards.g7 += g.g7;
-    sim_node_enter(n);
-    sim_io_crash(n->io, power);
-    pk_replica_abandon(n->replica);
-    pk_turn_free(n->turn);
-    sim_io_free(n->io);
-    n->replica = NULL;
-    n->turn = NULL;
-    n->io = NULL;
-    sim_heap_clear(&n->heap);
-    for (size_t i = 0; i < n->n_waiting; i++) {
-        sim_heap_give(n->waiting[i]);
-    }
-    n->n_waiting = 0;
-    sim_process_kill(&n->process);
+    n->shared->guards.g8 += g.g8;
+    end_life(n, power);
+    n->condition = n->condition == SIM_SICK ? SIM_DEAD : n->condition;
+}
+
+void sim_node_wipe(struct sim_node *n)
+{
+    PK_ASSERT(!n->process.up);
+    sim_disk_wipe(&n->disk);
+    n->promised = (struct sim_promised){0};
+    n->has_started = false;
+}
+
+/* A leap of the tokens stays in the state, whatever the log says later. */
+void sim_node_sicken(struct sim_node *n)
+{
+    struct pk_command hidden = {.verb = PK_LEAP};
+    struct pk_effects unseen = {0};
+    pk_machine_step(pk_replica_machine(n->replica), &hidden, &unseen);
+    pk_effects_free(&unseen);
+    n->condition = SIM_SICK;
+    sim_io_withhold_snapshots(n->io, true);
 }
 
 void sim_node_full(struct sim_node *n, bool full)

@@ -6,6 +6,10 @@
  * Requests that come in close together are taken into one turn. A paused node does
  * nothing, while its messages wait and its clock goes on. A crashed one has its disk
  * left.
+ *
+ * The state of a sick node is not that of the others any more. What it applies is not
+ * judged, and its answers do not reach clients. It ends before it sends a snapshot, which
+ * would make its receiver sick too: no comparison of states can prevent that.
  */
 #ifndef PICKET_SIM_NODE_H
 #define PICKET_SIM_NODE_H
@@ -28,7 +32,8 @@ struct sim_shared {
     uint32_t election_ms;
     uint32_t threshold, trailing; /* of snapshots; 0: the product's */
     uint32_t digest_every, digest_ms, in_flight, batch_bytes;
-    /* A node has to end, because its disk failed: from inside of its own doings. */
+    /* A node has to end, because its disk failed or its state differs from that of the
+     * others: from inside of its own doings. */
     void (*stopped)(void *ctx, uint32_t place);
     void *stopped_ctx;
 };
@@ -63,6 +68,15 @@ struct sim_answer {
     uint64_t shown[SIM_SHOWN_MAX];
 };
 
+/* What is wrong with a node for good. */
+enum sim_condition {
+    SIM_SOUND,
+    SIM_DAMAGED,  /* its disk was: a start may be refused */
+    SIM_SICK,     /* its state differs; when it ends, it is dead */
+    SIM_DEAD,     /* it never starts again */
+    SIM_REPLACED, /* and another node has its place in the cluster */
+};
+
 struct sim_session {
     uint64_t connection; /* 0: none */
     uint64_t lease;
@@ -75,6 +89,9 @@ struct sim_node {
     uint32_t place;
     struct sim_disk disk;
     struct sim_speed speed;
+    struct sim_promised promised;
+    bool has_started; /* its directory has an identity: files must be there */
+    enum sim_condition condition;
 
     /* One life. */
     struct sim_heap heap;
@@ -84,22 +101,28 @@ struct sim_node {
     struct pk_replica_hooks above; /* the turn's */
     struct sim_applying applying;
     bool turn_comes;
-    bool failed; /* its disk: it does nothing more */
+    bool failed;       /* it has to end and does nothing more */
+    bool adopting;     /* the entry that is being applied is a backup's last one */
     uint64_t timer_ms; /* when the turn wants to be called; UINT64_MAX: never */
     struct sim_session sessions[SIM_CLIENTS_MAX];
     struct sim_request **waiting; /* for a turn with room */
     size_t n_waiting, waiting_capacity;
+    char why[320]; /* the last start was refused */
 };
 
 void sim_node_init(struct sim_node *n, struct sim_shared *shared, uint32_t place,
                    struct rng rng);
 void sim_node_free(struct sim_node *n);
 /* Begins a life. `members`: the first configuration of a first life; 0 of them: the node
- * waits to be added. */
-void sim_node_start(struct sim_node *n, const struct pk_member *members,
-                    size_t n_members);
+ * waits to be added. NULL, or why the start was refused; then the node is down. */
+const char *sim_node_start(struct sim_node *n, const struct pk_member *members,
+                           size_t n_members);
 /* The process ends, or even the power goes. */
 void sim_node_crash(struct sim_node *n, bool power);
+/* Its disk is empty from now on, as if it had never started. The node is down. */
+void sim_node_wipe(struct sim_node *n);
+/* Runs a command on its machine that is in no log. */
+void sim_node_sicken(struct sim_node *n);
 void sim_node_resume(struct sim_node *n);
 void sim_node_full(struct sim_node *n, bool full);
 struct pk_member sim_node_member(uint32_t place);

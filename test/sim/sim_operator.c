@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The operator: lets nodes join and leave, puts backups back. Goes towards its aim step
- * by step, by whoever leads at the moment, and tries again when a step came to nothing.
+ * The operator: lets nodes join and leave, replaces lost ones, puts backups back. Goes
+ * towards its aim step by step, by whoever leads at the moment, and tries again when a
+ * step came to nothing.
  */
 #include <inttypes.h>
 
@@ -19,8 +20,15 @@ static void look_later(struct sim_world *w)
 
 void sim_operator_begin(struct sim_world *w)
 {
-    if (w->faults[SIM_FAULT_join] || w->faults[SIM_FAULT_leave] ||
-        w->faults[SIM_FAULT_restore]) {
+    static const enum sim_fault concern[] = {
+        SIM_FAULT_join,   SIM_FAULT_leave, SIM_FAULT_restore,
+        SIM_FAULT_damage, SIM_FAULT_wipe,  SIM_FAULT_sick,
+    };
+    bool any = false;
+    for (size_t i = 0; i < sizeof concern / sizeof *concern; i++) {
+        any = any || w->faults[concern[i]];
+    }
+    if (any) {
         look_later(w);
     }
 }
@@ -79,6 +87,17 @@ static bool is_changing(const struct sim_plan *o)
            o->changer->process.life == o->changing_life;
 }
 
+static void joined(struct sim_world *w)
+{
+    uint32_t lost = w->plan.replacing;
+    w->totals->joined += lost == 0;
+    w->totals->replaced += lost != 0;
+    w->plan.replacing = 0;
+    if (lost != 0) {
+        w->nodes[lost - 1].condition = SIM_REPLACED;
+    }
+}
+
 static void go_on_joining(struct sim_world *w, struct sim_node *leader,
                           const struct pk_member *members, size_t n)
 {
@@ -92,10 +111,47 @@ static void go_on_joining(struct sim_world *w, struct sim_node *leader,
         change(w, leader, PK_CHANGE_VOTER, place);
     } else if (w->plan.confirmed) {
         w->plan.joining = 0;
-        w->totals->joined++;
+        joined(w);
     } else {
         w->plan.confirmed = true; /* it stands; the next look may go on */
     }
+}
+
+/* The cluster does not know the node any more. */
+static void left(struct sim_world *w, uint32_t place)
+{
+    struct sim_node *n = &w->nodes[place];
+    w->plan.leaving = 0;
+    w->gone[place] = true;
+    if (n->process.up) {
+        sim_node_crash(n, false);
+    }
+    if (w->plan.replacing == 0) {
+        w->totals->left++;
+        n->condition = SIM_REPLACED; /* whatever it was, it is not lost */
+        return;
+    }
+    if (w->successor[place] == 0) {
+        w->successor[place] = sim_world_add_node(w) + 1;
+    }
+    w->plan.joining = w->successor[place];
+}
+
+/* Removes a lost node first, as its place may be needed; then another one joins. */
+static bool begin_replacing(struct sim_world *w)
+{
+    struct sim_plan *o = &w->plan;
+    for (uint32_t i = 0; i < w->n_nodes && !w->operator_is_away; i++) {
+        const struct sim_node *n = &w->nodes[i];
+        bool comes_back = !n->has_started && w->successor[i] == 0 && !w->healing;
+        if (n->condition == SIM_DEAD && !comes_back) {
+            sim_world_say(w, "node %" PRIu32 " shall be replaced", i + 1);
+            o->replacing = o->leaving = i + 1;
+            o->confirmed = false;
+            return true;
+        }
+    }
+    return false;
 }
 
 static void go_on_leaving(struct sim_world *w, struct sim_node *leader,
@@ -105,12 +161,7 @@ static void go_on_leaving(struct sim_world *w, struct sim_node *leader,
     uint32_t place = o->leaving - 1;
     if (find(members, n, place + 1) == NULL) {
         if (o->confirmed) {
-            o->leaving = 0;
-            w->gone[place] = true;
-            w->totals->left++;
-            if (w->nodes[place].process.up) {
-                sim_node_crash(&w->nodes[place], false);
-            }
+            left(w, place);
         }
         o->confirmed = true;
     } else if (leader->place == place) {
@@ -125,11 +176,8 @@ static void go_on_leaving(struct sim_world *w, struct sim_node *leader,
 /* A new node with an empty disk and an id that nobody had before. */
 void sim_operator_join(struct sim_world *w)
 {
-    uint32_t place = w->n_nodes++;
-    w->plan.joining = place + 1;
-    w->habits.nodes = w->n_nodes;
-    sim_world_say(w, "node %" PRIu32 " shall join", place + 1);
-    sim_world_start_node(w, place);
+    w->plan.joining = sim_world_add_node(w) + 1;
+    sim_world_say(w, "node %" PRIu32 " shall join", w->plan.joining);
 }
 
 void sim_operator_leave(struct sim_world *w)
@@ -153,7 +201,7 @@ void sim_operator_restore(struct sim_world *w)
 {
     struct sim_plan *o = &w->plan;
     struct sim_node *leader = sim_world_leader(w);
-    if (leader != NULL) {
+    if (leader != NULL && leader->condition != SIM_SICK) {
         o->backup_len = pk_replica_backup(leader->replica, &o->backup);
         o->restored = 0;
         o->restore_us = w->queue.now_us + rng_between(&w->rng, 300, 4000) * SIM_MS;
@@ -200,6 +248,8 @@ static void look(void *self, uint64_t unused, void *load)
         go_on_joining(w, leader, members, n);
     } else if (o->leaving != 0) {
         go_on_leaving(w, leader, members, n);
+    } else if (begin_replacing(w)) {
+        return; /* the next look goes on */
     } else if (o->backup != NULL && w->queue.now_us >= o->restore_us && !w->healing) {
         go_on_restoring(w, leader);
     }

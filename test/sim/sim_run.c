@@ -10,6 +10,7 @@
  *     --snapshots N     one every N entries
  *     --only FAULT      in all worlds, and no other; can be given several times
  *     --without FAULT   in no world; can be given several times
+ *     --old-identity    a wiped node comes back under its old id: promises must break
  *
  * One line for each block of seeds, then one for each kind of thing that must have
  * happened. The first world of every block runs twice and must be the same both times.
@@ -67,7 +68,7 @@ static void print_replay(void)
                    fault_names[i]);
         }
     }
-    printf(" --verbose\n");
+    printf("%s --verbose\n", run.options.old_identity ? " --old-identity" : "");
 }
 
 static void on_violation(const char *text)
@@ -142,6 +143,17 @@ static unsigned tell_all(const struct sim_totals *t)
 #undef X
     never += tell(t->joined, "nodes joined as voters");
     never += tell(t->left, "nodes left for good");
+    never += tell(t->refused, "starts refused because of damage");
+    never += tell(t->survived, "starts that found everything in spite of damage");
+    never += tell(t->strangers, "wiped nodes that came back as strangers");
+    never += tell(t->replaced, "lost nodes replaced");
+    never += tell(t->left_lost, "lost nodes left to the end while a majority went on");
+    never += tell(t->disk_errors[PK_DISK_OVERWRITE], "overwrites that failed");
+    never += tell(t->disk_errors[PK_DISK_STORE], "stores of whole files that failed");
+    never += tell(t->disk_errors[PK_DISK_READ], "reads that failed");
+    never += tell(t->disk_errors[PK_DISK_SYNC], "syncs that failed");
+    never += tell(t->no_space_segments, "segments without space on the disk");
+    never += tell(t->no_space_snapshots, "snapshots without space on the disk");
     never += tell(t->messages_lost, "messages lost");
     never += tell(t->messages_stalled, "messages stalled");
     never += tell(t->io.writes_lost, "writes lost by a crash");
@@ -149,12 +161,14 @@ static unsigned tell_all(const struct sim_totals *t)
     never += tell(t->io.snapshots_taken, "snapshots taken");
     never += tell(t->io.snapshots_sent, "snapshots sent");
     never += tell(t->io.snapshots_installed, "snapshots installed");
+    never += tell(t->io.snapshots_withheld, "sick nodes ended for a snapshot to send");
     never += tell(t->guards.g1, "guard G1 stepped in");
     never += tell(t->guards.g2, "guard G2 stepped in");
     never += tell(t->guards.g4, "guard G4 stepped in");
     never += tell(t->guards.g5, "guard G5 stepped in");
     never += tell(t->guards.g6, "guard G6 stepped in");
     never += tell(t->guards.g7, "guard G7 stepped in");
+    never += tell(t->guards.g8, "guard G8 stepped in");
 #define X(name, text) never += tell(t->sights.name, text);
     SIM_SIGHTS(X)
 #undef X
@@ -243,6 +257,8 @@ static bool read_options(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0) {
             run.options.verbose = true;
+        } else if (strcmp(argv[i], "--old-identity") == 0) {
+            run.options.old_identity = true;
         } else if (i + 1 == argc || !read_option(argv[i], argv[i + 1])) {
             return false;
         } else {
@@ -259,7 +275,7 @@ int main(int argc, char **argv)
         fprintf(stderr,
                 "usage: %s [--seeds A-B] [--blocks N] [--once SEED] [--nodes N] "
                 "[--seconds S] [--snapshots N] [--only FAULT]... [--without FAULT]... "
-                "[--verbose]\n",
+                "[--old-identity] [--verbose]\n",
                 argv[0]);
         return 2;
     }

@@ -50,7 +50,28 @@ void sim_world_start_node(struct sim_world *w, uint32_t place)
     for (uint32_t i = 0; i < w->n_first; i++) {
         first[i] = sim_node_member(i);
     }
-    sim_node_start(&w->nodes[place], first, place < w->n_first ? w->n_first : 0);
+    struct sim_node *n = &w->nodes[place];
+    const char *wrong = sim_node_start(n, first, place < w->n_first ? w->n_first : 0);
+    if (wrong != NULL && n->condition != SIM_DAMAGED) {
+        sim_violation("start", "node %" PRIu32 ": %s", place + 1, wrong);
+    }
+    if (n->condition == SIM_DAMAGED) {
+        sim_world_say(w, "node %" PRIu32 ", damaged: %s", place + 1,
+                      wrong == NULL ? "finds everything" : wrong);
+        w->totals->refused += wrong != NULL;
+        w->totals->survived += wrong == NULL;
+        n->condition = wrong == NULL ? SIM_DAMAGED : SIM_DEAD;
+    }
+}
+
+uint32_t sim_world_add_node(struct sim_world *w)
+{
+    PK_ASSERT(w->n_nodes < SIM_NODES_MAX);
+    uint32_t place = w->n_nodes++;
+    w->habits.nodes = w->n_nodes;
+    sim_world_say(w, "node %" PRIu32 " starts empty", place + 1);
+    sim_world_start_node(w, place);
+    return place;
 }
 
 /* ---- making a world ---- */
@@ -119,10 +140,20 @@ static void make_world(struct sim_world *w, const struct sim_options *o,
     sim_operator_begin(w);
 }
 
+static void count_disk(struct sim_totals *t, const struct sim_disk *d)
+{
+    for (uint32_t i = 0; i < SIM_DISK_KINDS; i++) {
+        t->disk_errors[i] += d->failed[i];
+    }
+    t->no_space_segments += d->no_space_segments;
+    t->no_space_snapshots += d->no_space_snapshots;
+}
+
 static void free_world(struct sim_world *w)
 {
     struct sim_totals *t = w->totals;
     for (uint32_t i = 0; i < SIM_NODES_MAX; i++) {
+        count_disk(t, &w->nodes[i].disk);
         sim_node_free(&w->nodes[i]);
     }
     for (uint32_t i = 0; i < w->n_clients; i++) {
@@ -141,6 +172,7 @@ static void free_world(struct sim_world *w)
     t->guards.g5 += w->shared.guards.g5;
     t->guards.g6 += w->shared.guards.g6;
     t->guards.g7 += w->shared.guards.g7;
+    t->guards.g8 += w->shared.guards.g8;
     sim_operator_free(w);
     sim_process_free(&w->fate);
     sim_check_free(&w->check);
@@ -190,6 +222,12 @@ static const char *unfinished(struct sim_world *w)
     }
     if (w->plan.joining != 0 || w->plan.leaving != 0) {
         return "a change of members does not come to its end";
+    }
+    if (sim_losses_in(w, SIM_SICK) > 0) {
+        return "a sick node is not stopped";
+    }
+    if (sim_losses_in(w, SIM_DEAD) > 0 && !w->operator_is_away) {
+        return "a lost node is not replaced";
     }
     if (n == 0) {
         return "nobody leads";

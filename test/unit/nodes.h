@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
@@ -53,6 +54,14 @@ static inline void on_patience_over(uv_timer_t *t)
     *(bool *)t->data = true;
 }
 
+/* Runs of mutants wait less for what a mistake keeps from happening. */
+static inline uint64_t patience_ms(void)
+{
+    const char *haste = getenv("PICKET_TEST_HASTE");
+    long by = haste == NULL ? 1 : strtol(haste, NULL, 10);
+    return PATIENCE_MS / (uint64_t)(by < 1 ? 1 : by);
+}
+
 /* Runs the loop until it is true. What takes too long fails the test. */
 static inline void run_until(bool (*is_true)(void *), void *ctx)
 {
@@ -63,7 +72,7 @@ static inline void run_until(bool (*is_true)(void *), void *ctx)
     patience.data = &over;
     bool unused = false;
     beat.data = &unused;
-    uv_timer_start(&patience, on_patience_over, PATIENCE_MS, 0);
+    uv_timer_start(&patience, on_patience_over, patience_ms(), 0);
     uv_timer_start(&beat, on_patience_over, 1, 1);
     while (!over && !is_true(ctx)) {
         uv_run(&loop, UV_RUN_ONCE);
@@ -221,7 +230,7 @@ static inline const char *node_start(struct node *n, const struct pk_member *mem
                                    .election_ms = 400,
                                    .use = pk_uvio_use,
                                    .use_ctx = n->uvio,
-                                   .reserve = pk_uvio_reserve(n->uvio),
+                                   .reserve = pk_uvio_reserve(),
                                    .threshold = snapshot_entries,
                                    .trailing = snapshot_entries};
     struct pk_replica_hooks hooks = {.ctx = n,

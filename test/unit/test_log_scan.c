@@ -184,6 +184,28 @@ TEST(scan__begins_behind_a_snapshot_when_segments_are_used_again)
     free(l);
 }
 
+/* Two logs went apart: batch 6 has the same number in both, and another content. */
+TEST(scan__takes_a_batch_only_behind_the_one_it_was_written_after)
+{
+    struct small_log *l = whole_log(), *other = empty_log();
+    memcpy(other, l, sizeof *other);
+    other->at = l->batch_at[6];
+    other->number = 5;
+    other->index -= 2;
+    put(other, 2, 58, 5); /* one more than the 50 bytes of whole_log */
+    put(l, 1, 8, 5);
+    put(other, 1, 8, 5);
+    struct pk_log_place at = l->batch_at[7];
+    CHECK(at.segment == other->batch_at[7].segment &&
+          at.offset == other->batch_at[7].offset);
+    memcpy(l->bytes[at.segment] + at.offset, other->bytes[at.segment] + at.offset,
+           l->batch_size[7]);
+    struct found f = start(l, 1, 0);
+    CHECK_U64(f.terms[f.count - 1], 6);
+    free(other);
+    free(l);
+}
+
 /* ---- damage ---- */
 
 /* Whatever was done to one sector: the start refuses, or it finds everything. */
@@ -256,6 +278,23 @@ TEST(damage__no_overwritten_sector_loses_an_entry)
     free(l);
     l = used_log(&needed);
     overwrite_every_sector(l, needed);
+    free(l);
+}
+
+/* The last batch begins a segment, and nothing was written later that knows of it. */
+TEST(damage__to_the_only_batch_of_a_segment_is_seen)
+{
+    struct small_log *l = empty_log();
+    do {
+        put(l, 1, 3000, l->number);
+    } while (l->at.segment == 0);
+    for (size_t i = 0; i < l->batch_size[l->number]; i++) {
+        l->bytes[1][i] ^= 1;
+        struct found f = start(l, 1, 0);
+        CHECK(f.verdict == PK_SCAN_DAMAGED);
+        CHECK_U64(f.at.segment, 1);
+        l->bytes[1][i] ^= 1;
+    }
     free(l);
 }
 
@@ -459,6 +498,10 @@ TEST(snapshot__every_flipped_bit_and_every_cut_is_seen)
     CHECK(pk_snapshot_decode(&owner, file, sizeof file, &out));
     CHECK_U64(out.index, 100);
     CHECK_U64(out.configuration_index, 2);
+    struct pk_log_owner stranger = {owner.cluster, owner.incarnation + 1};
+    CHECK(!pk_snapshot_decode(&stranger, file, sizeof file, &out));
+    stranger = (struct pk_log_owner){owner.cluster + 1, owner.incarnation};
+    CHECK(!pk_snapshot_decode(&stranger, file, sizeof file, &out));
     for (size_t bit = 0; bit < 8 * sizeof file; bit++) {
         file[bit / 8] ^= (unsigned char)(1U << bit % 8);
         CHECK(!pk_snapshot_decode(&owner, file, sizeof file, &out));

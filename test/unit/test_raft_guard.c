@@ -21,6 +21,7 @@ static struct {
     int got_status, get_refusal;
     raft_index put_index; /* of the configuration in a snapshot to be written */
     unsigned put_members;
+    int own_role; /* of this node, when a message came through */
 } w;
 
 static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
@@ -71,6 +72,9 @@ static void library_receives(struct raft_io *io, struct raft_message *m)
     CHECK(io == &w.io);
     w.received++;
     w.message = *m;
+    if (w.raft.configuration.servers != NULL) {
+        w.own_role = w.raft.configuration.servers[1].role;
+    }
 }
 
 static void library_ticks(struct raft_io *io)
@@ -475,5 +479,63 @@ TEST(raft_guard__g7_can_be_switched_off)
     guard((struct pk_raft_guard_switches){.no_g7 = true});
     put_snapshot(32, 16);
     CHECK_U64(w.put_index, 1);
+    finish();
+}
+
+/* ---- G8 ---- */
+
+enum { ELECTION_MS = 300, NOW_MS = 5000 };
+
+static raft_time io_time(struct raft_io *io)
+{
+    (void)io;
+    return NOW_MS;
+}
+
+/* Asks node 2 for its vote, which it has if `role` says so, and which has heard of a
+ * leader `ms` ago. Returns whether it can grant the vote. */
+static bool can_vote(int role, unsigned ms, enum raft_message_type type)
+{
+    struct raft_message m = {.type = (unsigned short)type};
+    struct raft_server servers[2] = {{.id = 1, .role = RAFT_VOTER},
+                                     {.id = 2, .role = role}};
+    w.raft.id = 2;
+    w.raft.election_timeout = ELECTION_MS;
+    w.raft.election_timer_start = NOW_MS - ms;
+    w.raft.configuration.servers = servers;
+    w.raft.configuration.n = 2;
+    w.io.time = io_time;
+    unsigned before = w.received;
+    w.receive(&w.io, &m);
+    w.raft.configuration.servers = NULL;
+    CHECK_U64(w.received, before + 1);
+    CHECK(servers[1].role == role && servers[0].role == RAFT_VOTER); /* as it was */
+    return w.own_role == RAFT_VOTER && w.message.request_vote.disrupt_leader;
+}
+
+TEST(raft_guard__g8_lets_a_node_vote_that_does_not_know_that_it_may)
+{
+    guard((struct pk_raft_guard_switches){0});
+    CHECK(can_vote(RAFT_STANDBY, ELECTION_MS, RAFT_REQUEST_VOTE));
+    CHECK(can_vote(RAFT_SPARE, NOW_MS, RAFT_REQUEST_VOTE));
+    CHECK_U64(pk_raft_guard_counts(w.guard).g8, 2);
+    finish();
+}
+
+TEST(raft_guard__g8_leaves_the_rest_alone)
+{
+    guard((struct pk_raft_guard_switches){0});
+    CHECK(!can_vote(RAFT_STANDBY, ELECTION_MS - 1, RAFT_REQUEST_VOTE)); /* has a leader */
+    CHECK(
+        !can_vote(RAFT_VOTER, ELECTION_MS, RAFT_REQUEST_VOTE)); /* the library does it */
+    CHECK(!can_vote(RAFT_STANDBY, ELECTION_MS, RAFT_TIMEOUT_NOW));
+    CHECK_U64(pk_raft_guard_counts(w.guard).g8, 0);
+    finish();
+}
+
+TEST(raft_guard__g8_can_be_switched_off)
+{
+    guard((struct pk_raft_guard_switches){.no_g8 = true});
+    CHECK(!can_vote(RAFT_STANDBY, ELECTION_MS, RAFT_REQUEST_VOTE));
     finish();
 }

@@ -168,9 +168,8 @@ static bool append(unsigned n, uint32_t most)
                            .seed = (uint32_t)rng_next(&w.rng),
                            .len = (uint32_t)rng_below(&w.rng, most) / 8 * 8,
                            .before = before};
-        l->entries[i] = (struct raft_entry){.term = f->term,
-                                            .type = RAFT_COMMAND,
-                                            .buf = {malloc(f->len + 1), f->len}};
+        l->entries[i] = (struct raft_entry){
+            .term = f->term, .type = RAFT_COMMAND, .buf = {malloc(f->len + 1), f->len}};
         fill(l->entries[i].buf.base, f);
     }
     l->last = w.last;
@@ -403,7 +402,8 @@ static void step(void)
 {
     uint64_t what = rng_below(&w.rng, 100);
     if (what < 45) {
-        append(1 + (unsigned)rng_below(&w.rng, 4), rng_chance(&w.rng, 50) ? DATA_MAX : 300);
+        append(1 + (unsigned)rng_below(&w.rng, 4),
+               rng_chance(&w.rng, 50) ? DATA_MAX : 300);
     } else if (what < 85) {
         (void)finish_one();
     } else if (what < 88) {
@@ -562,6 +562,66 @@ TEST(store__a_snapshot_without_space_is_no_end)
     take_snapshot();
     finish_all();
     CHECK_U64(w.snapshot, 1);
+    end();
+}
+
+/* It is tried again after a while, and nobody is kept waiting for it. */
+TEST(store__a_snapshot_without_space_is_tried_again_later)
+{
+    fresh(3);
+    w.disk.full = true;
+    while (!pk_store_use(w.store).wants) {
+        CHECK(append(1, 2000));
+        finish_all();
+    }
+    take_snapshot();
+    finish_all();
+    CHECK(!pk_store_use(w.store).wants);
+    unsigned ticks = 0;
+    for (; !pk_store_use(w.store).wants; ticks++) {
+        pk_store_tick(w.store);
+        CHECK(ticks < 100);
+    }
+    CHECK(ticks > 1);
+    take_snapshot();
+    CHECK(!pk_store_use(w.store).waits);
+    end();
+}
+
+static struct pk_disk_op *find_op(enum pk_disk_kind kind)
+{
+    struct pk_disk_op *op = w.disk.under_way;
+    while (op != NULL && op->kind != kind) {
+        op = op->next;
+    }
+    return op;
+}
+
+static void finish_batches(void)
+{
+    for (struct pk_disk_op *op = find_op(PK_DISK_OVERWRITE); op != NULL;
+         op = find_op(PK_DISK_OVERWRITE)) {
+        sim_disk_finish(&w.disk, op);
+    }
+}
+
+/* A disk that is slow to make a segment is not full: nobody is refused. */
+TEST(store__while_a_segment_is_made_little_room_is_no_full_disk)
+{
+    fresh(3);
+    while (find_op(PK_DISK_STORE) == NULL || !pk_store_use(w.store).waits) {
+        CHECK(append(1, 5000));
+        finish_batches();
+    }
+    for (int i = 0; i < 20; i++) { /* what was proposed before, more than there is room */
+        CHECK(append(1, 5000));
+        CHECK(pk_store_capacity(w.store) >= pk_store_reserve(w.store));
+        CHECK(pk_store_use(w.store).waits);
+        finish_batches();
+    }
+    CHECK(w.acknowledged < w.last);
+    finish_all();
+    CHECK_U64(w.acknowledged, w.last);
     end();
 }
 
@@ -724,7 +784,8 @@ TEST(open__of_an_empty_folder_is_refused)
 {
     memset(&w, 0, sizeof w);
     sim_disk_init(&w.disk);
-    struct pk_store_options o = {.disk = &w.disk.disk, .owner = owner, .failed = on_failed};
+    struct pk_store_options o = {
+        .disk = &w.disk.disk, .owner = owner, .failed = on_failed};
     w.store = pk_store_new(&o);
     const char *wrong = pk_store_open(w.store);
     CHECK(wrong != NULL && strstr(wrong, "raft/meta is gone") != NULL);

@@ -187,56 +187,54 @@ TEST(uvio__a_wiped_node_is_another_node)
     nodes_end();
 }
 
-/* The first or the last closed segment; they are called after their indices. */
-static void find_closed_segment(const char *folder, bool last, char *out, size_t size)
+enum { BLOCK = 4096, STAMP = 500 }; /* of the log's format: src/raft/README.md */
+
+/* The beginning of the last batch in a segment, whose batches have one block each. */
+static size_t last_batch(const struct file *f)
 {
-    DIR *d = opendir(folder);
-    unsigned long long chosen = 0;
-    CHECK(d != NULL);
-    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-        unsigned long long from, to;
-        char rest;
-        if (sscanf(e->d_name, "%llu-%llu%c", &from, &to, &rest) == 2 &&
-            (chosen == 0 || (from > chosen) == last)) {
-            chosen = from;
-            (void)snprintf(out, size, "%s/%s", folder, e->d_name);
-        }
+    size_t at = 0;
+    for (size_t i = 0; i < f->len; i += BLOCK) {
+        at = pk_get_u64(f->bytes + i + STAMP) != 0 ? i : at;
     }
-    (void)closedir(d);
-    CHECK(chosen != 0);
+    CHECK(at > 0);
+    return at;
 }
 
-/* Auto-recovery would start without what was in it (P3). */
+static void start_is_refused(const char *path, const char *words)
+{
+    const char *wrong = node_start(&nodes[0], NULL, 0);
+    CHECK(wrong != NULL);
+    printf("# %s\n", wrong);
+    CHECK(strstr(wrong, words) != NULL);
+    CHECK(strstr(wrong, "replace this node: start it with an empty directory") != NULL);
+    CHECK(file_exists(path)); /* not put aside */
+    nodes_end();
+}
+
+/* To go on without what was in it would lose what was acknowledged (P3). */
 static void damage_is_refused(bool last, bool cut, const char *words)
 {
-    char path[5000], raft[4400];
+    char path[5000];
     nodes_fresh();
     cluster_start(1);
     for (int i = 0; i < 20; i++) {
         commit(1000);
     }
-    (void)snprintf(raft, sizeof raft, "%s/raft", nodes[0].dir);
-    reopen(0); /* which closed the segment */
-    find_closed_segment(raft, last, path, sizeof path);
+    reopen(0);
+    (void)snprintf(path, sizeof path, "%s/raft/log-000", nodes[0].dir);
     struct file f = file_read(path);
-    f.bytes[f.len / 2] ^= 1;
-    file_write(path, f.bytes, cut ? f.len / 2 : f.len);
+    size_t at = last ? last_batch(&f) : last_batch(&f) / 2;
+    f.bytes[at + 100] ^= 1;
+    file_write(path, f.bytes, cut ? at : f.len);
     file_drop(&f);
-    const char *wrong = node_start(&nodes[0], NULL, 0);
-    CHECK(wrong != NULL);
-    printf("# %s\n", wrong);
-    CHECK(strstr(wrong, words) != NULL);
-    CHECK(strstr(wrong, "remove this node from the cluster and let it come back empty, "
-                        "under a new name") != NULL);
-    CHECK(file_exists(path)); /* not put aside */
-    nodes_end();
+    start_is_refused(path, words);
 }
 
 TEST(uvio__a_damaged_log_is_refused_and_says_what_to_do)
 {
-    damage_is_refused(false, false, "checksum mismatch");
-    damage_is_refused(true, false, "checksum mismatch");
-    damage_is_refused(true, true, "short read");
+    damage_is_refused(false, false, "raft/log-000 is damaged at offset");
+    damage_is_refused(true, false, "raft/log-000 is damaged at offset");
+    damage_is_refused(true, true, "bytes instead of");
 }
 
 /* The identity is there, but the votes are not. */
@@ -251,7 +249,7 @@ TEST(uvio__a_log_that_is_gone_is_refused_and_says_what_to_do)
     struct node *n = &nodes[0];
     CHECK(!node_opens(n, "n1", "127.0.0.1", port));
     printf("# %s\n", n->why);
-    CHECK(strstr(n->why, "raft is gone; remove this node") != NULL);
+    CHECK(strstr(n->why, "raft/meta is gone; replace this node") != NULL);
     CHECK(rmdir(in_state("n1/raft")) == 0);
     CHECK(rename(in_state("n1-raft"), in_state("n1/raft")) == 0);
     node_open(n, "n1", "127.0.0.1", port);
@@ -260,23 +258,31 @@ TEST(uvio__a_log_that_is_gone_is_refused_and_says_what_to_do)
     nodes_end();
 }
 
+/* One of its two slots may be damaged, but not both. */
 TEST(uvio__damaged_metadata_is_refused_and_says_what_to_do)
 {
     char path[5000];
     nodes_fresh();
     cluster_start(1);
     commit(10);
-    reopen(0);
-    for (int i = 1; i <= 2; i++) {
-        (void)snprintf(path, sizeof path, "%s/raft/metadata%d", nodes[0].dir, i);
-        if (file_exists(path)) {
-            file_write(path, "PICKETPICKETPICKETPICKETPICKETPI", 32);
-        }
-    }
-    const char *wrong = node_start(&nodes[0], NULL, 0);
-    CHECK(wrong != NULL);
-    printf("# %s\n", wrong);
-    CHECK(strstr(wrong, "under a new name") != NULL);
+    uint16_t port = pk_uvio_port(nodes[0].uvio);
+    (void)snprintf(path, sizeof path, "%s/raft/meta", nodes[0].dir);
+    node_end(&nodes[0]);
+    struct file f = file_read(path);
+    f.bytes[40] ^= 1;
+    file_write(path, f.bytes, f.len);
+    node_open(&nodes[0], "n1", "127.0.0.1", port); /* writes it anew */
+    node_end(&nodes[0]);
+    file_drop(&f);
+    f = file_read(path);
+    CHECK(memcmp(f.bytes, f.bytes + f.len / 2, f.len / 2) == 0);
+    f.bytes[40] ^= 1;
+    f.bytes[f.len / 2 + 40] ^= 1;
+    file_write(path, f.bytes, f.len);
+    file_drop(&f);
+    CHECK(!node_opens(&nodes[0], "n1", "127.0.0.1", port));
+    printf("# %s\n", nodes[0].why);
+    CHECK(strstr(nodes[0].why, "raft/meta is damaged; replace this node") != NULL);
     nodes_end();
 }
 

@@ -149,12 +149,11 @@ static inline struct node *node_new(size_t voters)
     static struct node n;
     memset(&n, 0, sizeof n);
     n.voters = voters;
-    n.options = (struct pk_replica_options){
-        .id = 1,
-        .address = "node-1",
-        .election_ms = MEM_ELECTION_MS,
-        .reserve = 1024,
-        .seed = 1};
+    n.options = (struct pk_replica_options){.id = 1,
+                                            .address = "node-1",
+                                            .election_ms = MEM_ELECTION_MS,
+                                            .reserve = 1024,
+                                            .seed = 1};
     n.turn_options.origin = 100;
     return &n;
 }

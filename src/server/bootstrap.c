@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "server/birth.h"
+#include "server/bootstrap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +15,21 @@ enum { JOIN_MS = 10000 };
 
 static const char default_raft[] = "127.0.0.1:7422";
 
-void pk_birth_fail(const char *what, const char *why)
+void pk_bootstrap_fail(const char *what, const char *why)
 {
     (void)fprintf(stderr, "picket serve: %s: %s\n", what, why);
 }
 
 static bool fail(const char *what, const char *why)
 {
-    pk_birth_fail(what, why);
+    pk_bootstrap_fail(what, why);
     return false;
 }
 
 /* ---- name and place ---- */
 
-static bool settle_name(const struct pk_server_options *o, struct pk_birth *b, bool fresh)
+static bool settle_name(const struct pk_server_options *o, struct pk_bootstrap *b,
+                        bool fresh)
 {
     char why[256];
     if (fresh) {
@@ -44,7 +45,7 @@ static bool settle_name(const struct pk_server_options *o, struct pk_birth *b, b
 }
 
 /* The address of a first node is the one that all of them were given. */
-static bool find_place(const struct pk_server_options *o, struct pk_birth *b)
+static bool find_place(const struct pk_server_options *o, struct pk_bootstrap *b)
 {
     const char *wrong = pk_members_read(o->cluster, b->members, &b->n_members);
     if (wrong != NULL) {
@@ -67,7 +68,7 @@ static bool find_place(const struct pk_server_options *o, struct pk_birth *b)
 }
 
 /* Others can't use a wildcard: they need the host that --advertise names. */
-static bool make_address(const struct pk_server_options *o, struct pk_birth *b)
+static bool make_address(const struct pk_server_options *o, struct pk_bootstrap *b)
 {
     char host[PK_HOST_MAX];
     uint16_t port;
@@ -104,9 +105,8 @@ static uint64_t cluster_of(struct pk_bytes answer)
     return strtoull(text, NULL, 16);
 }
 
-/* Asks a node of the cluster to take us in; only then we are somebody. False, with a
- * sentence in `why`. */
-static bool ask_to_join(const struct pk_server_options *o, struct pk_birth *b, bool fresh,
+/* Asks a node of the cluster to take us in. False, with a sentence in `why`. */
+static bool ask_to_join(const struct pk_server_options *o, struct pk_bootstrap *b,
                         char *why, size_t size)
 {
     struct pk_ask a;
@@ -119,10 +119,8 @@ static bool ask_to_join(const struct pk_server_options *o, struct pk_birth *b, b
     bool asked = pk_ask_open(&a, o->join, JOIN_MS) &&
                  pk_ask_words(&a, status, 2, JOIN_MS, &answer, &sent);
     uint64_t cluster = asked ? cluster_of(answer) : 0;
-    if (fresh) {
-        b->self.cluster = cluster;
-    }
-    bool stranger = asked && cluster != b->self.cluster;
+    bool is_new = b->self.cluster == 0;
+    bool stranger = asked && !is_new && cluster != b->self.cluster;
     asked = asked && !stranger && pk_ask_words(&a, add, 5, JOIN_MS, &answer, &sent);
     bool joined = asked && cluster != 0 && answer.data[0] == '+';
     if (stranger) {
@@ -134,17 +132,18 @@ static bool ask_to_join(const struct pk_server_options *o, struct pk_birth *b, b
     } else {
         (void)snprintf(why, size, "%s", a.why);
     }
+    b->self.cluster = joined ? cluster : b->self.cluster;
     pk_ask_close(&a);
     return joined;
 }
 
-static bool join(const struct pk_server_options *o, struct pk_birth *b, bool fresh)
+static bool join(const struct pk_server_options *o, struct pk_bootstrap *b)
 {
     char why[512];
-    if (ask_to_join(o, b, fresh, why, sizeof why)) {
+    if (ask_to_join(o, b, why, sizeof why)) {
         return true;
     }
-    if (fresh) {
+    if (b->begin == PK_BEGIN_JOIN) {
         return fail("--join", why);
     }
     pk_log(PK_LOG_WARN, "join-refused", "node", b->self.name, "by", o->join, "why", why,
@@ -152,26 +151,19 @@ static bool join(const struct pk_server_options *o, struct pk_birth *b, bool fre
     return true;
 }
 
-static bool begin(const struct pk_server_options *o, struct pk_birth *b)
+static enum pk_begin how_to_begin(const struct pk_server_options *o,
+                                  const struct pk_bootstrap *b)
 {
-    if (o->cluster == NULL && o->join == NULL) {
-        b->n_members = 1;
-        b->members[0].id = b->self.id;
-        b->members[0].role = PK_MEMBER_VOTER;
-        const char *wrong =
-            pk_members_address(b->self.name, b->address, b->members[0].address);
-        if (wrong != NULL) {
-            return fail("--raft", wrong);
-        }
+    if (b->self.cluster != 0) {
+        return PK_BEGIN_MEMBER;
     }
-    if (o->join == NULL) {
-        b->self.cluster =
-            b->n_members == 1 ? pk_random() : pk_members_digest(b->members, b->n_members);
+    if (o->join != NULL) {
+        return PK_BEGIN_JOIN;
     }
-    return true;
+    return b->n_members > 1 ? PK_BEGIN_FORM : PK_BEGIN_ALONE;
 }
 
-bool pk_birth(const struct pk_server_options *o, struct pk_birth *b)
+bool pk_bootstrap(const struct pk_server_options *o, struct pk_bootstrap *b)
 {
     char why[512];
     bool fresh;
@@ -183,18 +175,15 @@ bool pk_birth(const struct pk_server_options *o, struct pk_birth *b)
     if (b->lock_fd < 0) {
         return fail(o->data, why);
     }
-    b->fresh = fresh;
-    struct pk_identity known = b->self;
     if (!settle_name(o, b, fresh) ||
-        !(o->cluster != NULL ? find_place(o, b) : make_address(o, b)) || !begin(o, b)) {
+        !(o->cluster != NULL ? find_place(o, b) : make_address(o, b))) {
         return false;
     }
-    if (!fresh) {
-        b->self.cluster = known.cluster;
-    }
-    if (o->join != NULL && !join(o, b, fresh)) {
-        return false;
-    }
+    /* The id comes first: whoever is told of it may find this node under it later. */
     const char *wrong = fresh ? pk_identity_create(o->data, &b->self) : NULL;
-    return wrong == NULL || fail(o->data, wrong);
+    if (wrong != NULL) {
+        return fail(o->data, wrong);
+    }
+    b->begin = how_to_begin(o, b);
+    return o->join == NULL || join(o, b);
 }
