@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import os
 import random
-import re
 import shutil
 
 from cluster import Cluster, ServerError
@@ -151,7 +150,7 @@ class Victim:
         check(len(lines) == 1 and lines[0].startswith("picket serve: "),
               f"not one line: {said!r}")
         contains(said, name)
-        check(re.search("picket cluster|remove this node", said),
+        check("picket cluster" in said,
               f"does not say what to do: {said!r}")
         equal(fingerprint(os.path.join(self.node.data, "raft")), before)
 
@@ -248,6 +247,19 @@ def damage__where_the_log_has_not_been_is_mended(t):
         victim.past.verify(victim.node)
 
 
+@test
+def snapshots__that_are_all_damaged_are_refused_by_name(t):
+    """Entries before the log are in them alone."""
+    victim = Victim(t)
+    victim.live(160, 90)
+    victim.restore()
+    for i in range(3):
+        path = os.path.join(victim.node.data, f"raft/snapshot-{i}")
+        write(path, damaged_from(read(path), 0))
+    equal(victim.start("raft/snapshot-"), "refused")
+    contains(victim.node.words(), " is damaged: the log begins with entry ")
+
+
 # ---- in a cluster ----
 
 def is_refused(node):
@@ -324,8 +336,8 @@ def cluster__loses_nothing_by_damage_to_one_node(t):
                 node.start()
             refused = is_refused(victim)
             counts.setdefault(kind, [0, 0])[refused] += 1
-            print(f"# {victim.name}, {kind}: {what}: "
-                  f"{'refused' if refused else 'served'}")
+            result = "refused" if refused else "served"
+            print(f"# {victim.name}, {kind}: {what}: {result}")
             past.verify(cluster.leader())
             past.grow(cluster.leader(), 10)
             if refused:

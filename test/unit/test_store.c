@@ -570,10 +570,11 @@ TEST(store__a_snapshot_without_space_is_tried_again_later)
 {
     fresh(3);
     w.disk.full = true;
-    while (!pk_store_use(w.store).wants) {
+    while (pk_store_capacity(w.store) >= pk_store_reserve(w.store)) {
         CHECK(append(1, 2000));
         finish_all();
     }
+    CHECK(pk_store_use(w.store).wants);
     take_snapshot();
     finish_all();
     CHECK(!pk_store_use(w.store).wants);
@@ -605,7 +606,6 @@ static void finish_batches(void)
     }
 }
 
-/* A disk that is slow to make a segment is not full: nobody is refused. */
 TEST(store__while_a_segment_is_made_little_room_is_no_full_disk)
 {
     fresh(3);
@@ -622,6 +622,12 @@ TEST(store__while_a_segment_is_made_little_room_is_no_full_disk)
     CHECK(w.acknowledged < w.last);
     finish_all();
     CHECK_U64(w.acknowledged, w.last);
+    w.disk.full = true;
+    while (append(1, 600)) { /* far more than are handed to the disk at a time */
+    }
+    unsigned capacity = pk_store_capacity(w.store);
+    finish_batches();
+    CHECK(capacity < pk_store_capacity(w.store) + 8U);
     end();
 }
 

@@ -607,3 +607,30 @@ TEST(turn__refuses_when_the_disk_is_full)
     CHECK(node_ask(n, lease_open(1000)).status == PK_OK);
     node_free(n);
 }
+
+static struct pk_log_use used_by(void *log)
+{
+    return *(struct pk_log_use *)log;
+}
+
+/* A disk that is busy is not a full one. */
+TEST(turn__holds_commands_while_the_log_makes_room)
+{
+    struct pk_log_use use = {.waits = false};
+    struct node *n = node_new(1);
+    n->options.use = used_by;
+    n->options.use_ctx = &use;
+    node_serving(n);
+    use.waits = true;
+    uint64_t entries = pk_turn_counts(n->turn).entries;
+    CHECK(node_add(n, lease_open(1000), 1));
+    node_turn(n);
+    node_settle(n);
+    CHECK_U64(n->n_told, 0);
+    CHECK_U64(pk_turn_counts(n->turn).entries, entries);
+    use.waits = false;
+    node_settle(n);
+    CHECK_U64(n->n_told, 1);
+    CHECK(n->told[0].answered && n->told[0].status == PK_OK);
+    node_free(n);
+}
