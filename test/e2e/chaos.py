@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Three real nodes under load while they are killed, frozen, damaged and wiped; what the
-clients saw must keep the promises (history.py). PICKET_CHAOS_SECONDS makes it longer, as make chaos does.
+clients saw must keep the promises (history.py). PICKET_CHAOS_SECONDS makes it longer, as
+make chaos does.
 """
 import contextlib
 import os
