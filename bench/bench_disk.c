@@ -7,7 +7,7 @@
  *
  * A stream is a process with a folder, a file and a loop of its own, as a node is; depth
  * is how many overwrites it keeps under way. DIR should be on a real disk. CPU is what
- * the process used, without the kernel's threads that complete asynchronous writes.
+ * the process used, without the kernel's own threads that complete asynchronous writes.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -141,7 +141,7 @@ static void measure(const char *dir, unsigned streams, unsigned depth, unsigned 
         all.cpu_us += shared->results[i].cpu_us / streams;
     }
     printf("| %u | %u | %s | %llu | %llu | %llu | %.1f |\n", streams, depth,
-           backend == PK_FILE_DISK_AIO ? "aio" : "threads",
+           backend == PK_FILE_DISK_THREADS ? "threads" : "aio",
            (unsigned long long)all.writes / seconds, (unsigned long long)all.p50_us,
            (unsigned long long)all.p99_us, (double)all.cpu_us / (double)all.writes);
 }
@@ -183,7 +183,7 @@ int main(int argc, char **argv)
         for (unsigned depth = 1; depth <= DEPTH_MAX; depth *= 2) {
             measure(argv[1], streams, depth, (unsigned)seconds, PK_FILE_DISK_THREADS);
             if (aio) {
-                measure(argv[1], streams, depth, (unsigned)seconds, PK_FILE_DISK_AIO);
+                measure(argv[1], streams, depth, (unsigned)seconds, PK_FILE_DISK_AUTO);
             }
         }
     }

@@ -17,8 +17,9 @@
 enum {
     WRITERS = 4, /* as many overwrites as the store keeps under way */
     /* The kernel ends a durable write in a thread of its own, bound to one processor. If
-     * that is busy, others are faster: after a write of so many microseconds, our threads
-     * do so many. */
+     * that is busy, others are faster: after so many writes in a row of so many
+     * microseconds, our threads do so many. */
+    LATE_TIMES = 2,
     LATE_US = 1000,
     AFTER_LATE = 64,
 };
@@ -50,7 +51,8 @@ struct pk_file_disk {
     struct pk_file_request *spare; /* for reuse, so that a commit allocates nothing */
     struct pk_file_aio *aio;       /* NULL: writers alone */
     uv_poll_t aio_ready;
-    bool adapts;          /* a late write has consequences */
+    bool adapts;          /* late writes have consequences */
+    unsigned late;        /* in a row */
     unsigned for_threads; /* overwrites that do not go there, although they could */
     uv_async_t woken;     /* `finished` has something */
     unsigned handles;
@@ -287,7 +289,8 @@ static void on_aio_ended(void *ctx, struct pk_file_request *r)
         give_to_threads(&d->writers, r);
         return;
     }
-    if (d->adapts && now_us() - r->began_us > LATE_US) {
+    d->late = d->adapts && now_us() - r->began_us > LATE_US ? d->late + 1 : 0;
+    if (d->late >= LATE_TIMES) {
         d->for_threads = AFTER_LATE;
     }
     deliver(d, r);
@@ -316,14 +319,13 @@ static bool may_use_aio(struct pk_file_disk *d, const struct pk_file_request *r)
 static void submit(void *ctx, struct pk_disk_op *op)
 {
     struct pk_file_disk *d = ctx;
-    bool overwrite = op->kind == PK_DISK_OVERWRITE;
     PK_ASSERT(d->loop != NULL && d->state != CLOSING);
     struct pk_file_request *r = new_request(d, op);
     d->under_way++;
     r->error = d->state != OPEN ? ECANCELED : pk_files_prepare(&d->files, r);
     if (r->error != 0) {
         hand_back(d, r);
-    } else if (!overwrite) {
+    } else if (op->kind != PK_DISK_OVERWRITE) {
         give_to_threads(&d->background, r);
     } else if (!may_use_aio(d, r) || !pk_file_aio_write(d->aio, r)) {
         give_to_threads(&d->writers, r);

@@ -3,11 +3,10 @@
  * The disk of a real node: struct pk_disk (disk.h) on the files of one folder, with
  * completions on a libuv loop.
  *
- * PK_DISK_OVERWRITE, the way of a commit, goes to the kernel's asynchronous I/O; where
+ * PK_DISK_OVERWRITE, the way of a commit, goes to the kernel's asynchronous I/O, and if
  * that would wait or is not to be had, to four threads that do nothing else. STORE, READ
  * and SYNC run one after the other in one more thread, so that they never wait in front
- * of a commit. libuv's thread pool is not used: a name lookup that hangs there would hold
- * up the log.
+ * of a commit. No thread is libuv's: a name lookup that hangs there would hold up all.
  *
  * An error is reported and never retried: after a failed flush the kernel may have
  * dropped the bytes (README.md, D4).

@@ -133,8 +133,8 @@ static struct pk_open_file *open_file(struct pk_files *f, const char *name, bool
     return file;
 }
 
-/* Bytes in a removed file would be lost with the process. Only what is needed is asked:
- * once somebody has asked for its times, the next write to a file gives it new ones, and
+/* Bytes in a removed file would be lost with the process. Only what is needed is asked
+ * for: once somebody has asked for a file's times, the next write gives it new ones, and
  * a durable write then has to wait for the inode too. */
 static int check_there(int fd, uint64_t end)
 {

@@ -14,6 +14,7 @@
 enum {
     LOG_BYTES = 256 * 1024 * 1024,
     FIRST_SEGMENTS = 2,
+    SEGMENTS_PER_SNAPSHOT = 4, /* at least are written before the next one */
     PARTS_OF_LOG = 4,       /* a snapshot after so much of it, and as much kept behind */
     IDLE_TICKS = 10,        /* then the mark is flushed */
     LEFT_FREE_SEGMENTS = 4, /* of the disk, for snapshots */
@@ -324,21 +325,42 @@ static uint64_t keep_from(const struct pk_store *s, uint64_t most)
     }
 }
 
+/* So much is written before the next snapshot is taken, and so much is kept behind it.
+ * More for larger states, whose snapshots cost more; little for small ones, because
+ * segments that are used again cost less than new ones. */
+static uint64_t part_of_log(const struct pk_store *s)
+{
+    uint64_t most = (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
+    uint64_t least = (uint64_t)SEGMENTS_PER_SNAPSHOT * s->meta.segment_bytes;
+    uint64_t part = 2 * s->state_bytes > least ? 2 * s->state_bytes : least;
+    return part < most ? part : most;
+}
+
+/* There is no room for more segments. */
+static bool is_pressed(const struct pk_store *s)
+{
+    bool no_more = s->lacks_space || s->meta.segments >= segments_max(s);
+    return no_more && spares(s) < PK_STORE_SPARES;
+}
+
+uint64_t pk_store_keep_from(const struct pk_store *s)
+{
+    return keep_from(s, is_pressed(s) ? 0 : part_of_log(s));
+}
+
 struct pk_log_use pk_store_use(const struct pk_store *s)
 {
     struct pk_log_use use = {.since = s->written - s->written_at_snapshot};
-    uint64_t part = (uint64_t)segments_max(s) * s->meta.segment_bytes / PARTS_OF_LOG;
-    bool no_more = s->lacks_space || s->meta.segments >= segments_max(s);
-    bool pressed = no_more && spares(s) < PK_STORE_SPARES;
+    bool pressed = is_pressed(s);
     for (uint32_t i = 0; i < s->meta.segments; i++) {
         use.bytes += s->segments[i].used ? s->meta.segment_bytes : 0;
     }
     use.wants =
-        s->put_pause == 0 &&
-        (use.since >= part || (pressed && use.since >= s->meta.segment_bytes / 2));
+        s->put_pause == 0 && (use.since >= part_of_log(s) ||
+                              (pressed && use.since >= s->meta.segment_bytes / 2));
     use.waits =
         makes_room(s) && free_bytes(s) < s->meta.segment_bytes + pk_store_batch_most(s);
-    use.keep_from = keep_from(s, pressed ? 0 : part);
+    use.keep_from = use.wants ? pk_store_keep_from(s) : 0;
     return use;
 }
 

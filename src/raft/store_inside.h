@@ -67,6 +67,7 @@ struct pk_store {
     uint32_t chain;
     uint64_t durable; /* number of the last batch that is durable with all before */
     uint64_t written, written_at_snapshot; /* bytes of batches */
+    uint64_t state_bytes;                  /* of the newest snapshot */
     uint64_t batched_index, batched_term;  /* of the last entry in a batch */
     uint64_t tail_index;                   /* of the last entry handed to us */
     uint64_t truncate, reset;              /* for the next append; 0: none */
@@ -112,6 +113,8 @@ void pk_store_keep_spares(struct pk_store *s);
 void pk_store_release_before(struct pk_store *s, uint64_t number);
 /* Segments that hold only entries before `index` are free. */
 void pk_store_release(struct pk_store *s, uint64_t index);
+/* The first entry to keep behind a snapshot. */
+uint64_t pk_store_keep_from(const struct pk_store *s);
 void pk_store_maybe_closed(struct pk_store *s);
 void pk_store_segment_name(uint32_t segment, char out[PK_DISK_NAME_MAX]);
 /* Reads a file at once; free the bytes with pk_door_resize. 0, or an errno. */

@@ -316,7 +316,7 @@ static void fit_snapshot(struct pk_store *s, struct reading *r,
         r->start = index + 1;
         s->reset = s->number != 0 ? index + 1 : 0;
     }
-    uint64_t keep = pk_store_use(s).keep_from;
+    uint64_t keep = pk_store_keep_from(s);
     keep = keep < index + 1 ? keep : index + 1;
     if (keep > r->start && keep <= next_index(r)) {
         drop_first(r, (size_t)(keep - r->start));

@@ -131,6 +131,7 @@ int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out)
         if (found != NULL && (*out == NULL || found->index > (*out)->index)) {
             free_snapshot(*out);
             *out = found;
+            s->state_bytes = found->bufs[0].len;
         } else {
             free_snapshot(found);
         }
@@ -282,6 +283,7 @@ int pk_store_snapshot_put(struct pk_store *s, unsigned trailing,
 static void take_in(struct pk_store *s, const struct pk_snapshot_put *p)
 {
     s->slots[p->slot] = p->index;
+    s->state_bytes = p->head.state_len;
     if (p->trailing > 0) { /* it was taken here */
         pk_store_release(s, p->index > p->trailing ? p->index - p->trailing + 1 : 1);
     } else { /* it was received, and the log goes on behind it */

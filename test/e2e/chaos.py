@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Three real nodes under load while they are killed and frozen; what the clients saw must
-keep the promises (history.py). PICKET_CHAOS_SECONDS makes it longer, as make chaos does.
+"""Three real nodes under load while they are killed, frozen, damaged and wiped; what the
+clients saw must keep the promises (history.py). PICKET_CHAOS_SECONDS makes it longer, as
+make chaos does.
 """
 import contextlib
 import os
 import random
+import shutil
 import threading
 import time
 
 import history as h
-from cluster import Cluster, ServerError
-from tap import check, equal, main, test
+from cluster import Cluster, ServerError, get
+from tap import check, equal, main, test, wait_until
 
 SECONDS = float(os.environ.get("PICKET_CHAOS_SECONDS", "20"))
 CLIENTS = 6
@@ -187,9 +189,11 @@ class Client(threading.Thread):
 
 
 class Nemesis:
-    """Kills and freezes, one node at a time, so that a majority is always alive."""
+    """Kills, freezes, damages and wipes, one node at a time, so that a majority is always
+    alive. What was damaged or wiped is replaced before the next one's turn."""
 
-    def __init__(self, cluster, seed):
+    def __init__(self, t, cluster, seed):
+        self.t = t
         self.cluster = cluster
         self.random = random.Random(seed)
         self.counts = {}
@@ -201,22 +205,61 @@ class Nemesis:
 
     def strike(self):
         role, node = self.victim()
-        how = self.random.choice(("kill", "stop"))
+        how = self.random.choice(("kill", "kill", "stop", "stop", "wipe", "damage"))
         self.counts[f"{how} {role}"] = self.counts.get(f"{how} {role}", 0) + 1
-        if how == "kill":
-            node.kill()
-            time.sleep(self.random.uniform(0.1, 0.8))
-            node.start()
-        else:
-            node.stop()
-            time.sleep(self.random.uniform(0.2, 1.5))
-            node.cont()
+        getattr(self, how)(node)
+
+    def kill(self, node):
+        node.kill()
+        time.sleep(self.random.uniform(0.1, 0.8))
+        node.start()
+
+    def stop(self, node):
+        node.stop()
+        time.sleep(self.random.uniform(0.2, 1.5))
+        node.cont()
+
+    def wipe(self, node):
+        node.kill()
+        shutil.rmtree(node.data)
+        node.start()
+        self.replace(node)
+
+    def damage(self, node):
+        """One bit of one file of the log store. The node refuses to start, or has all."""
+        node.kill()
+        folder = os.path.join(node.data, "raft")
+        path = os.path.join(folder, self.random.choice(sorted(os.listdir(folder))))
+        with open(path, "r+b") as f:
+            at = self.random.randrange(os.path.getsize(path))
+            f.seek(at)
+            byte = f.read(1)[0]
+            f.seek(at)
+            f.write(bytes([byte ^ 1 << self.random.randrange(8)]))
+        node.start()
+        wait_until(lambda: not node.alive() or reaches(node), what="a start or a refusal")
+        if not node.alive():
+            equal(node.process.returncode, 125)
+            self.counts["refused"] = self.counts.get("refused", 0) + 1
+            self.wipe(node)
+
+    def replace(self, node):
+        wait_until(lambda: self.t.picket("cluster", "replace", node.name, "--on",
+                                         self.cluster.url).returncode == 0,
+                   what=f"{node.name} to be replaced")
 
     def run(self, seconds):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(self.random.uniform(0.3, 1.0))
             self.strike()
+
+
+def reaches(node):
+    """The node has come so far that it answers."""
+    with contextlib.suppress(OSError):
+        return get(node, "/healthz")[0] == 200
+    return False
 
 
 def storm(t, seconds, seed):
@@ -226,7 +269,7 @@ def storm(t, seconds, seed):
         clients = [Client(cluster, record, i, stop) for i in range(CLIENTS)]
         for c in clients:
             c.start()
-        nemesis = Nemesis(cluster, seed)
+        nemesis = Nemesis(t, cluster, seed)
         nemesis.run(seconds)
         cluster.leader()
         healed = time.monotonic()
@@ -248,7 +291,7 @@ def counter(node, lock):
 
 
 @test(timeout=int(SECONDS) + 600)
-def chaos__keeps_the_promises_while_nodes_are_killed_and_frozen(t):
+def chaos__keeps_the_promises_while_nodes_are_killed_frozen_and_lost(t):
     seed = int(os.environ.get("PICKET_CHAOS_SEED", time.time_ns() % 1000000))
     record, clients, nemesis, healed, final, left = storm(t, SECONDS, seed)
     for c in clients:

@@ -162,7 +162,7 @@ static bool disk_error(struct sim_world *w)
                          : lot < 7 ? 1U << PK_DISK_STORE
                          : lot < 9 ? 1U << PK_DISK_SYNC
                                    : 1U << PK_DISK_READ;
-    n->disk.fail_in = (int)draw_ms(w, 1, lot < 4 ? 12 : 2);
+    n->disk.fail_in = (int)draw_ms(w, 1, lot < 4 ? 12 : lot < 9 ? 2 : 1);
     return true;
 }
 

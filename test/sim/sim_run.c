@@ -168,7 +168,6 @@ static unsigned tell_all(const struct sim_totals *t)
     never += tell(t->guards.g5, "guard G5 stepped in");
     never += tell(t->guards.g6, "guard G6 stepped in");
     never += tell(t->guards.g7, "guard G7 stepped in");
-    never += tell(t->guards.g8, "guard G8 stepped in");
 #define X(name, text) never += tell(t->sights.name, text);
     SIM_SIGHTS(X)
 #undef X

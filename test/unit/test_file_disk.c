@@ -295,7 +295,7 @@ TEST(file_disk_aio__threads_do_what_the_kernel_refuses)
 }
 
 /* The processor of the kernel's thread is busy; ours can run on another one. */
-TEST(file_disk__threads_go_on_after_a_late_one)
+TEST(file_disk__threads_go_on_after_late_ones)
 {
     (void)unsetenv("PICKET_DISK");
     use(PK_FILE_DISK_AIO);
@@ -304,9 +304,10 @@ TEST(file_disk__threads_go_on_after_a_late_one)
     disk = pk_file_disk(file_disk);
     make_segment("log-00");
     calls.delay_us = 1500;
-    do {
+    for (unsigned late = 0; late < 2;) {
         CHECK_U64(run_one(overwrite_of("log-00", 0, 0, 1)), 0);
-    } while (strcmp(calls_made(), "u") != 0);
+        late += strcmp(calls_made(), "u") == 0;
+    }
     calls.delay_us = 0;
     for (unsigned i = 0; i < 64; i++) {
         CHECK_U64(run_one(overwrite_of("log-00", 1, 1, 1)), 0);

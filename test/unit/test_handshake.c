@@ -108,6 +108,13 @@ TEST(handshake__members_that_are_told_of_are_sound)
     size_t len = pk_greeting_encode(&g, bytes);
     bytes[len - 1] = PK_MEMBERS_MAX + 1; /* how many there are */
     CHECK(decode(bytes, len, &g) == PK_GREETING_GARBAGE);
+    g = tell(PK_MEMBERS_MAX);
+    size_t at = len - 1;
+    len = pk_greeting_encode(&g, bytes);
+    CHECK(decode(bytes, len, &g) == PK_GREETING_WHOLE);
+    CHECK_U64(bytes[at], PK_MEMBERS_MAX);
+    bytes[at]++;
+    CHECK(decode(bytes, len, &g) == PK_GREETING_GARBAGE);
 }
 
 TEST(handshake__a_refusal_carries_its_sentence)
