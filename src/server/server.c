@@ -312,6 +312,7 @@ static void on_replica_closed(void *ctx)
         (uv_handle_t *)&s->sweep,   (uv_handle_t *)&s->term,  (uv_handle_t *)&s->intr,
     };
     s->last_handles = sizeof handles / sizeof handles[0];
+    pk_forming_close(s);
     for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
         uv_close(handles[i], on_last_handle_closed);
     }
