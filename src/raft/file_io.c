@@ -173,7 +173,10 @@ int pk_files_note(struct pk_files *f, const char *name, uint64_t offset,
                   const void *bytes, size_t len)
 {
     const struct pk_open_file *file = open_file(f, name, false);
-    int error = file == NULL ? errno : check_there(file->plain, 0);
+    if (file == NULL) {
+        return errno;
+    }
+    int error = check_there(file->plain, 0);
     return error != 0 ? error : write_at(file->plain, bytes, len, offset);
 }
 

@@ -433,8 +433,9 @@ const char *pk_store_create(struct pk_store *s)
 static const char *read_meta(struct pk_store *s, const unsigned char *in, size_t len)
 {
     struct pk_meta other;
-    bool first = len == 2 * PK_META_SLOT && pk_meta_decode(in, &s->meta);
-    bool second = len == 2 * PK_META_SLOT && pk_meta_decode(in + PK_META_SLOT, &other);
+    bool first = len == 2 * (size_t)PK_META_SLOT && pk_meta_decode(in, &s->meta);
+    bool second =
+        len == 2 * (size_t)PK_META_SLOT && pk_meta_decode(in + PK_META_SLOT, &other);
     if (!first && !second) {
         pk_store_refuse(s, 0, "raft/meta is damaged" PK_STORE_REPLACE);
         return s->why;

@@ -141,6 +141,7 @@ static void move_appends(struct pk_store *s, struct pk_flight *f, const unsigned
     f->end = &f->whole;
     for (size_t i = 0; i < n; i++) {
         struct pk_append *a = s->first;
+        PK_ASSERT(a != NULL);
         for (unsigned j = 0; j < taken[i]; j++) {
             s->pending -= entry_bytes(&a->entries[a->written + j]);
         }

@@ -308,7 +308,7 @@ static void fit_snapshot(struct pk_store *s, struct reading *r,
 {
     uint64_t index = snapshot == NULL ? 0 : snapshot->index;
     bool overtaken = next_index(r) <= index;
-    if (!overtaken && r->n > 0 && index >= r->start) {
+    if (!overtaken && snapshot != NULL && r->n > 0 && index >= r->start) {
         overtaken = r->entries[index - r->start].term != snapshot->term;
     }
     if (overtaken || r->start == 0) {
