@@ -265,7 +265,7 @@ def completion__knows_verbs_options_and_locks(t):
                           stdout=subprocess.PIPE)
     equal(done.stdout.splitlines(), ["run|release|", r"a\ lock|another|", r"a\ lock|",
                                      "--kill-after|", "json|", "claim|check|",
-                                     "remove|restore|"])
+                                     "replace|remove|restore|recover|"])
 
 
 @test
