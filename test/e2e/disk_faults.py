@@ -395,12 +395,13 @@ def power_cut__without_syncs_does_take_something(t):
 
 # ---- a disk that stalls ----
 
-@test
-def stalled_disk__makes_a_leader_hand_over(t):
-    """The leader's file system is frozen: its writes neither fail nor end."""
-    disk = Disk(t.path("image"), t.path("disk"), 96)
-    with disk:
-        cluster = Cluster(t.program, t.path("c"), 3)
+def freeze_leader(t, way):
+    """The leader's file system is frozen: its writes neither fail nor end. Returns what it
+    said meanwhile."""
+    program = t.write("picket.sh", f"#!/bin/sh\nexport PICKET_DISK={way}\n"
+                      f"exec {t.program} \"$@\"\n", 0o755)
+    with Disk(t.path("image"), t.path("disk"), 96) as disk:
+        cluster = Cluster(program, t.path("c"), 3)
         first = cluster.nodes[0]
         first.data = os.path.join(disk.path, "n1")
         try:
@@ -414,12 +415,23 @@ def stalled_disk__makes_a_leader_hand_over(t):
                            what="another leader")
             finally:
                 run("fsfreeze", "--unfreeze", disk.path)
-            contains(first.words(), "event=disk-stalls")
             wait_until(lambda: t.picket("cluster", "status", "--on",
                                         cluster.url).returncode == 0,
                        what="a healthy cluster")
+            return first.words()
         finally:
             cluster.close()
+
+
+@test
+def stalled_disk__makes_a_leader_hand_over(t):
+    contains(freeze_leader(t, "threads"), "event=disk-stalls")
+
+
+@test
+def stalled_disk__never_holds_the_cluster_up(t):
+    """Also when the kernel itself waits for the disk: then an election decides."""
+    freeze_leader(t, "aio")
 
 
 def write_something(node):
