@@ -396,8 +396,8 @@ def power_cut__without_syncs_does_take_something(t):
 # ---- a disk that stalls ----
 
 def freeze_leader(t, way):
-    """The leader's file system is frozen: its writes neither fail nor end. Returns what it
-    said meanwhile."""
+    """The leader's file system is frozen: its writes neither fail nor end. Returns what
+    it said meanwhile."""
     program = t.write("picket.sh", f"#!/bin/sh\nexport PICKET_DISK={way}\n"
                       f"exec {t.program} \"$@\"\n", 0o755)
     with Disk(t.path("image"), t.path("disk"), 96) as disk:
