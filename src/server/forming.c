@@ -167,6 +167,10 @@ static void admit(struct pk_server *s)
         const struct pk_first_node *node = &f->nodes[i];
         const struct pk_member *have = find(members, n, &node->member);
         enum pk_change what;
+        if (node->cluster != 0 && node->cluster != s->self.cluster) {
+            tell(s, "a node of --cluster to leave the other cluster that it belongs to");
+            return;
+        }
         if (node->member.id == 0 || !next_change(have, node, &what)) {
             if (node->member.id == 0 && (have == NULL || have->role != PK_MEMBER_VOTER)) {
                 return; /* it has not said who it is */
@@ -232,7 +236,8 @@ static bool all_are_empty(struct pk_server *s)
     uint64_t now = pk_server_now(s);
     for (size_t i = 0; i < f->n_nodes; i++) {
         const struct pk_first_node *node = &f->nodes[i];
-        if (!node->is_empty || node->heard_ms == 0 || now - node->heard_ms > FRESH_MS) {
+        bool answered = node->heard_ms != 0 && now - node->heard_ms <= FRESH_MS;
+        if (node->cluster != 0 || !answered) {
             return false;
         }
     }
@@ -297,7 +302,7 @@ static void on_told(void *ctx, const struct pk_tell *t, const char *why)
     }
     node->heard_ms = pk_server_now(s);
     node->member.id = t->id;
-    node->is_empty = t->cluster == 0;
+    node->cluster = t->cluster;
     bool meets = s->forming.state == PK_MEETING || s->forming.state == PK_WAITING;
     if (meets && t->cluster != 0 && names_us(s, t)) {
         adopt(s, t->cluster);
@@ -370,7 +375,11 @@ const char *pk_forming_begin(struct pk_server *s)
     case PK_BEGIN_MEMBER:
         break;
     }
-    if (s->self.founding && s->bootstrap.n_members > 1) {
+    if (s->self.founding && s->bootstrap.n_members < 2) {
+        return "this node has not admitted all first nodes yet: give it the --cluster "
+               "of before";
+    }
+    if (s->self.founding) {
         pk_turn_drain(s->turn);
         meet(s, PK_FOUNDING);
         tell(s, "the votes of all first nodes");

@@ -35,7 +35,7 @@ enum pk_forming_state {
 struct pk_first_node {
     struct pk_server *server;
     struct pk_member member; /* its id is 0 as long as it has not told it */
-    bool is_empty;           /* it belongs to no cluster */
+    uint64_t cluster;        /* to which it belongs; 0: to none */
     bool is_asked;           /* and has not answered yet */
     uint64_t heard_ms;       /* own time; 0: never */
 };

@@ -3,7 +3,7 @@
 import random
 import shutil
 
-from cluster import Cluster, get
+from cluster import READY_S, Cluster, get
 from tap import check, contains, equal, main, test, wait_until
 
 NODES = ["n1", "n2", "n3"]
@@ -67,6 +67,14 @@ def forming__serves_when_all_first_nodes_have_a_vote(t):
                 continue  # it was faster
             equal(status(n1)["serving"], 0)
             check("event=serving" not in n1.words(), n1.words())
+            # Nor is it a cluster of its own, if it forgets about the others.
+            n1.kill()
+            named, n1.place = n1.place, []
+            n1.start()
+            equal(n1.process.wait(READY_S), 125)
+            contains(n1.words(), "give it the --cluster of before")
+            n1.place = named
+            n1.start()
             n3.cont()
             is_formed(cluster)
             return
