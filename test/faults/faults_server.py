@@ -141,7 +141,7 @@ def judge_stop(node, page, spec):
     if page.where().startswith("pipe2 by libuv") and not said:
         return "ended by libuv"  # uv_loop_init() aborts without its signal pipe
     check(not page.crash() and code > 0, f"ended with {code} {page.crash()}: {said}")
-    check(code == 125 and said.strip(), f"ended with {code}, said {said!r}")
+    check(code in (121, 125) and said.strip(), f"ended with {code}, said {said!r}")
     return "refused" if not spec.startswith(tuple(MAY_STOP)) else "stopped"
 
 

@@ -304,11 +304,16 @@ TEST(file_disk__threads_go_on_after_late_ones)
     disk = pk_file_disk(file_disk);
     make_segment("log-00");
     calls.delay_us = 1500;
-    for (unsigned late = 0; late < 2;) {
+    unsigned late = 0;
+    for (unsigned i = 0; i < 300 && late < 2; i++) {
         CHECK_U64(run_one(overwrite_of("log-00", 0, 0, 1)), 0);
         late += strcmp(calls_made(), "u") == 0;
     }
     calls.delay_us = 0;
+    if (late < 2) {
+        end();
+        SKIP("this file system has no asynchronous writes"); /* tmpfs */
+    }
     for (unsigned i = 0; i < 64; i++) {
         CHECK_U64(run_one(overwrite_of("log-00", 1, 1, 1)), 0);
         CHECK_STR(calls_made(), "w");
