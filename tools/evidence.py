@@ -281,22 +281,29 @@ def hunted(build, suites):
             if any(s.split(":")[-1] in suites for s in t["suite"])]
 
 
+def hunting_round(dice, build, suites, number):
+    """One run of each hunted program of a build, in an order and at a parallelism drawn
+    by `dice`."""
+    programs = [Run(f"{build}: {t['name']}", number, t["cmd"], t["env"], 3600,
+                    os.path.join(ROOT, build)) for t in hunted(build, suites)]
+    dice.shuffle(programs)
+    return programs, dice.choice((4, 8, 12, 16))
+
+
 def flake_hunt(o):
-    times = {"build": ({"unit", "e2e", "stores", "conform", "web", "faults"}, o.times),
-             "build-asan": ({"unit", "e2e", "conform"}, o.times // 3)}
+    """The plain build first, since users run that; then whole suites, which run the
+    sanitized builds once each; then more rounds under ASan."""
     dice = random.Random(1)
-    rounds = []
-    for number in range(1, o.times + 1):
-        programs = [Run(f"{build}: {t['name']}", number, t["cmd"], t["env"], 3600,
-                        os.path.join(ROOT, build))
-                    for build, (suites, n) in times.items() if number <= n
-                    for t in hunted(build, suites)]
-        dice.shuffle(programs)
-        rounds.append((programs, dice.choice((4, 8, 12, 16))))
+    plain = {"unit", "e2e", "stores", "conform", "web", "faults"}
+    sanitized = {"unit", "e2e", "conform"}
+    rounds = [hunting_round(dice, "build", plain, i) for i in range(1, o.times + 1)]
     whole = [Run("make test", i, ["tools/test.sh"],
                  {"MESON_TESTTHREADS": str(dice.choice((2, 4, 6)))}, 4 * 3600)
              for i in range(1, o.suites + 1)]
-    return rounds + [(whole, 1)]
+    rounds.append((whole, 1))
+    rounds += [hunting_round(dice, "build-asan", sanitized, i)
+               for i in range(1, o.times // 3 + 1)]
+    return rounds
 
 
 def sim(o):
