@@ -203,6 +203,10 @@ def wiped_majority__does_not_begin_anew(t):
     with Cluster(t.program, t.path("c"), 3) as cluster:
         before = tokens_of(cluster.leader(), 3)
         *lost, survivor = cluster.nodes  # the one that founded the cluster is lost
+        with cluster.leader().connect() as leader, survivor.connect() as c:
+            last = leader.ask("CLUSTER", "STATUS")["last_index"]
+            wait_until(lambda: c.ask("CLUSTER", "STATUS")["applied_index"] >= last,
+                       what="the survivor to know all grants")
         for n in cluster.nodes:
             n.kill()
         for n in lost:
