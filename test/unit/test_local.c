@@ -475,6 +475,7 @@ TEST(local__a_shortened_lease_is_renewed_sooner)
         }
         CHECK(file_size(in_state("journal")) > before);
     }
+    CHECK(!readable(picket_loss_fd(l), 0));
     CHECK(picket_checkpoint(l, 1) == PICKET_OK);
     picket_close(p);
 }
