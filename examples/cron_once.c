@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TTL_MS = 2000, PART_MS = 150, PARTS = 5 };
+enum { TTL_MS = 5000, PART_MS = 150, PARTS = 5 };
 
 static const char record[] = "examples/nightly";
 

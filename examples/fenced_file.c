@@ -30,7 +30,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TTL_MS = 2000 };
+enum { TTL_MS = 5000 };
 
 static int explain(enum picket_status s)
 {

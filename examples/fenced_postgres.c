@@ -33,7 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TTL_MS = 2000, TRIES = 10 };
+enum { TTL_MS = 5000, TRIES = 10 };
 
 /* How a transaction ended. */
 enum verdict { DONE, AGAIN, STALE, FAILED };
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     struct picket *p = NULL;
     struct picket_lock *lock;
     const struct picket_options options = {.ttl_ms = TTL_MS};
-    const char limit[] = "SET idle_in_transaction_session_timeout = '2s'"; /* the TTL */
+    const char limit[] = "SET idle_in_transaction_session_timeout = '5s'"; /* the TTL */
     long long amount = argc > 3 ? strtoll(argv[3], NULL, 10) : 0;
     long think_ms = argc > 4 ? strtol(argv[4], NULL, 10) : TTL_MS / 2;
     if (amount == 0 || think_ms < 0 || think_ms > TTL_MS / 2) {

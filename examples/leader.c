@@ -8,7 +8,7 @@
  *     $ leader --observe            here:8001 leads, token 1
  *
  * Ctrl-C ends the first, and the second leads at once; after kill -9 it does when the
- * lease has run out, 2 s later.
+ * lease has run out, 5 s later.
  *
  * SIGSTOP the leader for more than 2 s: the standby leads. Woken up, the old leader finds
  * itself deposed: 123. It does not stand again in the same process; who started it does
@@ -24,7 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TTL_MS = 2000, BEAT_MS = 200 };
+enum { TTL_MS = 5000, BEAT_MS = 200 };
 
 static const char office[] = "examples/leader";
 static volatile sig_atomic_t asked_to_end;

@@ -30,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TTL_MS = 2000 };
+enum { TTL_MS = 5000 };
 
 static int step_ms = 100; /* between the two halves of a pair */
 

@@ -38,7 +38,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TTL_MS = 2000 };
+enum { TTL_MS = 5000 };
 
 struct ledger {
     struct {

@@ -26,7 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TTL_MS = 2000, SLOTS = 2 };
+enum { TTL_MS = 5000, SLOTS = 2 };
 
 static int job_ms = 500; /* what a job takes */
 

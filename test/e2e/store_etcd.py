@@ -333,6 +333,10 @@ class Between(threading.Thread):
         return False
 
     def keep(self, source, to, data):
+        source.settimeout(1)  # the end of the request may come in a piece of its own
+        with contextlib.suppress(TimeoutError):
+            while more := source.recv(65536):
+                data += more
         self.kept = (to, data)
         source.shutdown(socket.SHUT_RDWR)
         return False

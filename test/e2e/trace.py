@@ -30,7 +30,7 @@ def lines_of(path, kind):
 
 def work(t, c, lock, times):
     """Holds the lock so many times, one after the other, from several processes."""
-    jobs = [t.start("run", "--on", c.url, "--ttl", "2s", lock, "--", "true")
+    jobs = [t.start("run", "--on", c.url, "--ttl", "60s", lock, "--", "true")
             for _ in range(times)]
     for job in jobs:
         job.communicate()
