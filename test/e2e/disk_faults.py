@@ -164,7 +164,8 @@ def read_only_disk__ends_the_node_and_loses_nothing(t):
             disk.break_read_only()
             check(live_until_it_ends(node, past), "it goes on, on a disk that it can't "
                   "write to")
-            stopped_line(node, "(log-[0-9]+|meta)", "Read-only file system")
+            stopped_line(node, "(log-[0-9]+|meta|snapshot-[0-9])",
+                         "(Read-only file system|Input/output error)")
             node.start()
             equal(node.process.wait(), 125)
             contains(node.words(), "Read-only file system")
