@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Re-derives the inequalities I1 to I11 of README.md from the state alone. */
+/* Re-derives the inequalities I1 to I12 of README.md from the state alone. */
 #include "core/door.h"
 #include "core/state.h"
 
@@ -7,6 +7,7 @@
 struct census {
     struct pk_stats stats;
     uint64_t timers, ended, closed, parts_held, parts_waiting;
+    uint64_t items;   /* sum of their hashes */
     uint64_t *tokens; /* of the holds */
     uint64_t *seqs;   /* of the claims */
 };
@@ -87,6 +88,7 @@ static const char *check_claim(const struct pk_machine *m, const struct pk_lease
            "I4: a claim's timer under another id");
     DEMAND(c->request == 0 || pk_replies_find(&l->replies, c->request) == NULL,
            "R3: a request is both claimed and remembered");
+    seen->items += pk_item_hash(PK_ITEM_CLAIM, c);
     seen->seqs[seen->stats.holds + seen->stats.waits] = c->seq;
     if (c->token == 0) {
         seen->stats.waits++;
@@ -126,12 +128,15 @@ static const char *check_lease(const struct pk_machine *m, const struct pk_lease
     seen->stats.stored_bytes += pk_blob_len(l->label);
     if (l->end != PK_END_NONE) {
         seen->ended++;
+        seen->items += pk_item_hash(PK_ITEM_ENDED, l);
+        DEMAND(l->ended_nth < m->next_ended, "I12: an end that was never counted");
         DEMAND(l->claims.root == NULL && l->replies.count == 0 && l->label == NULL,
                "I3: an ended lease still has something");
         return NULL;
     }
     seen->stats.leases++;
     seen->timers++;
+    seen->items += pk_item_hash(PK_ITEM_LEASE, l);
     DEMAND(timer_in(m, &l->timer, l), "I4: a live lease has no deadline");
     DEMAND(pk_tree_sound(&l->claims), "I9: a lease's claims");
     uint64_t holds = seen->stats.holds;
@@ -202,6 +207,7 @@ static const char *check_lock(const struct pk_machine *m, const struct pk_lock *
     seen->stats.stored_bytes += l->name_len;
     seen->timers += l->closed != NULL;
     seen->closed += l->closed != NULL;
+    seen->items += l->closed == NULL ? 0 : pk_item_hash(PK_ITEM_CLOSED, l);
     DEMAND(!l->touched, "W1: a lock was left unsettled");
     DEMAND(l->n_holds + l->n_waits > 0 || l->closed != NULL, "I6: an idle lock");
     DEMAND(l->n_holds + l->n_waits > 0 || l->slots == 0, "I6: slots without a claim");
@@ -226,6 +232,7 @@ static const char *check_fences(const struct pk_machine *m, struct census *seen)
         DEMAND(f->ends == NULL || timer_in(m, f->ends, f), "I4: a fence's timer");
         before = pk_fence_name(f);
         seen->timers += f->ends != NULL;
+        seen->items += pk_item_hash(PK_ITEM_FENCE, f);
         seen->stats.fences++;
         seen->stats.stored_bytes += f->name_len + (uint64_t)pk_blob_len(f->value);
     }
@@ -278,6 +285,7 @@ static const char *check_counts(const struct pk_machine *m, const struct census 
     DEMAND(pk_machine_next_deadline(m) > m->clock, "I4: something is overdue");
     DEMAND(all_different(seen->tokens, a->holds), "I2: two claims share a token");
     DEMAND(all_different(seen->seqs, a->holds + a->waits), "I2: two claims share a seq");
+    DEMAND(seen->items == m->items, "I12: the digest is not that of the state");
     return NULL;
 }
 

@@ -32,6 +32,11 @@ struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id)
     return n == NULL ? NULL : PK_OWNER(n, struct pk_lease, by_id);
 }
 
+struct pk_node *pk_lease_seek(const struct pk_machine *m, uint64_t id)
+{
+    return pk_tree_seek(&m->leases, &id, order_id);
+}
+
 struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request)
 {
     struct pk_node *n =
@@ -52,7 +57,7 @@ static void reply_gone(struct pk_machine *m, const struct pk_command *c, uint64_
     struct pk_effect *e = pk_reply(m, c, ever ? PK_LOST : PK_NOTFOUND);
     e->lease = id;
     if (ever) {
-        e->end = l == NULL ? PK_END_FORGOTTEN : l->end;
+        e->end = l == NULL ? PK_END_FORGOTTEN : (enum pk_end)l->end;
     }
 }
 
@@ -116,6 +121,7 @@ struct pk_lease *pk_lease_begin(struct pk_machine *m, const struct pk_command *c
     bool joined = pk_lease_join(m, l);
     PK_ASSERT(joined);
     pk_timer_arm(m, &l->timer, m->clock + l->ttl_ms);
+    pk_item_in(m, PK_ITEM_LEASE, l);
     pk_event(m, (struct pk_effect){
                     .kind = PK_EV_LEASE_OPENED, .lease = l->id, .label = c->label});
     return l;
@@ -146,9 +152,11 @@ void pk_lease_open(struct pk_machine *m, const struct pk_command *c)
 
 void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
 {
+    pk_item_out(m, PK_ITEM_LEASE, l);
     l->ttl_ms = ttl_ms;
     pk_timer_disarm(m, &l->timer);
     pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
+    pk_item_in(m, PK_ITEM_LEASE, l);
 }
 
 /* A shorter TTL counts from the next renewal on: should the answer to this one get lost,
@@ -156,11 +164,13 @@ void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
 static void renew(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
 {
     uint64_t promised = l->timer.at;
+    pk_item_out(m, PK_ITEM_LEASE, l);
     l->ttl_ms = ttl_ms;
     if (m->clock + ttl_ms > promised) {
         pk_timer_disarm(m, &l->timer);
         pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
     }
+    pk_item_in(m, PK_ITEM_LEASE, l);
 }
 
 void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
@@ -252,8 +262,9 @@ void pk_lease_free(struct pk_machine *m, struct pk_lease *l)
     pk_door_resize(l, 0);
 }
 
-void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l)
+void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l, uint64_t nth)
 {
+    l->ended_nth = nth;
     l->next_ended = NULL;
     if (m->ended_last == NULL) {
         m->ended_first = l;
@@ -262,6 +273,7 @@ void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l)
     }
     m->ended_last = l;
     m->n_ended++;
+    pk_item_in(m, PK_ITEM_ENDED, l);
 }
 
 /* Keeps at most limits.ended leases in memory after their end: the oldest are forgotten.
@@ -275,6 +287,8 @@ static void forget_oldest(struct pk_machine *m)
             m->ended_last = NULL;
         }
         m->n_ended--;
+        pk_item_out(m, PK_ITEM_ENDED, oldest);
+        pk_view_forget(m, oldest);
         pk_lease_free(m, oldest);
     }
 }
@@ -282,8 +296,9 @@ static void forget_oldest(struct pk_machine *m)
 void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e)
 {
     PK_ASSERT(l->end == PK_END_NONE && e->why != PK_END_NONE);
+    pk_item_out(m, PK_ITEM_LEASE, l);
     pk_timer_disarm(m, &l->timer);
-    l->end = e->why;
+    l->end = (uint8_t)e->why;
     m->stats.leases--;
     pk_event(
         m, (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = e->why});
@@ -295,7 +310,7 @@ void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_endi
     l->label = NULL;
     l->keyed = false; /* nothing asks this of the dead, and no snapshot keeps it */
     pk_replies_free(&l->replies);
-    pk_lease_append_ended(m, l);
+    pk_lease_append_ended(m, l, m->next_ended++);
     forget_oldest(m);
 }
 
@@ -331,6 +346,8 @@ void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, uint64_t reques
 {
     if (request != 0) {
         struct pk_answer a = {request, token, verb, status};
+        pk_item_out(m, PK_ITEM_LEASE, l);
         pk_replies_add(&l->replies, m->limits.replies, a, &l->forgotten);
+        pk_item_in(m, PK_ITEM_LEASE, l);
     }
 }

@@ -57,6 +57,12 @@ struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name)
     return n == NULL ? NULL : PK_OWNER(n, struct pk_lock, node);
 }
 
+struct pk_node *pk_lock_after(const struct pk_machine *m, struct pk_bytes name)
+{
+    struct pk_node *n = pk_tree_seek(&m->locks, &name, order_name);
+    return n != NULL && order_name(&name, n) == 0 ? pk_tree_next(n) : n;
+}
+
 static struct pk_lock *new_lock(struct pk_machine *m, struct pk_bytes name)
 {
     PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
@@ -142,12 +148,8 @@ static void count_claim(struct pk_machine *m, const struct pk_claim *c, bool in)
     *all += in ? 1 : UINT64_MAX;
 }
 
-bool pk_claim_join(struct pk_machine *m, struct pk_claim *c, bool last)
+bool pk_claim_join(struct pk_machine *m, struct pk_claim *c)
 {
-    const struct pk_node *n = pk_tree_last(&c->lease->claims);
-    if (last && n != NULL && order_claim(c, n) <= 0) {
-        return false;
-    }
     if (!pk_tree_insert(&c->lease->claims, &c->node, c, order_claim)) {
         return false;
     }
@@ -264,6 +266,7 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
         pk_event(m, e);
         touch(m, c->parts[i].lock);
     }
+    pk_item_in(m, PK_ITEM_CLAIM, c);
 }
 
 /* W1 */
@@ -272,6 +275,7 @@ static void settle(struct pk_machine *m, struct pk_lock *l)
     struct pk_node *head = pk_tree_first(&l->queue);
     while (head != NULL && pk_claim_ready(pk_claim_of(part_at(head)))) {
         struct pk_claim *c = pk_claim_of(part_at(head));
+        pk_item_out(m, PK_ITEM_CLAIM, c);
         for (uint32_t i = 0; i < c->n_parts; i++) {
             unlink_part(&c->parts[i]);
         }
@@ -439,7 +443,7 @@ struct pk_claim *pk_attempt_claim(struct pk_machine *m, const struct pk_attempt 
         claim->parts[i].lock->slots = p->slots;
         claim->parts[i].mode = (uint8_t)p->mode;
     }
-    bool joined = pk_claim_join(m, claim, false);
+    bool joined = pk_claim_join(m, claim);
     PK_ASSERT(joined);
     return claim;
 }
@@ -465,6 +469,7 @@ static void enqueue(struct pk_machine *m, struct pk_claim *claim,
         uint64_t at = m->clock + a->c->wait_ms;
         claim->timer = pk_timer_new(m, PK_TIMER_CLAIM, claim->seq, claim, at);
     }
+    pk_item_in(m, PK_ITEM_CLAIM, claim);
 }
 
 /* A refusal is final for its request id: should a late copy of it arrive when the lock is
@@ -550,8 +555,10 @@ static void shut(struct pk_machine *m, struct pk_lock *l, uint32_t delay_ms)
     if (l->closed == NULL) {
         pk_lock_shut(m, l, m->next_seq++, until);
     } else if (l->closed->at < until) {
+        pk_item_out(m, PK_ITEM_CLOSED, l);
         pk_timer_disarm(m, l->closed);
         pk_timer_arm(m, l->closed, until);
+        pk_item_in(m, PK_ITEM_CLOSED, l);
     } else {
         return;
     }
@@ -572,6 +579,7 @@ static enum pk_status outcome_of(const struct pk_claim *c, enum pk_end why)
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e)
 {
     bool held = c->token != 0;
+    pk_item_out(m, PK_ITEM_CLAIM, c);
     for (uint32_t i = 0; i < c->n_parts; i++) {
         struct pk_claim_part *p = &c->parts[i];
         unlink_part(p);
@@ -597,10 +605,12 @@ void pk_lock_shut(struct pk_machine *m, struct pk_lock *l, uint64_t id, uint64_t
 {
     l->closed = pk_timer_new(m, PK_TIMER_LOCK, id, l, until);
     m->n_closed++;
+    pk_item_in(m, PK_ITEM_CLOSED, l);
 }
 
 void pk_lock_opened(struct pk_machine *m, struct pk_lock *l)
 {
+    pk_item_out(m, PK_ITEM_CLOSED, l);
     pk_timer_free(m, l->closed);
     l->closed = NULL;
     m->n_closed--;
@@ -707,8 +717,10 @@ void pk_lock_value(struct pk_machine *m, const struct pk_command *c)
         refuse(m, l, c, PK_LIMIT);
         return;
     }
+    pk_item_out(m, PK_ITEM_CLAIM, claim);
     pk_blob_free(m, claim->value);
     claim->value = pk_blob_new(m, c->value);
+    pk_item_in(m, PK_ITEM_CLAIM, claim);
     pk_reply(m, c, PK_OK)->token = c->token;
     for (uint32_t i = 0; i < claim->n_parts; i++) {
         struct pk_effect e = about(PK_EV_VALUE, &claim->parts[i]);

@@ -365,6 +365,7 @@ struct pk_machine *pk_machine_new(void)
     struct pk_machine *m = pk_zeroed(sizeof *m);
     m->next_lease = 1;
     m->next_seq = 1;
+    m->next_ended = 1;
     m->limits = pk_limits_default();
     return m;
 }
@@ -384,6 +385,7 @@ void pk_machine_free(struct pk_machine *m)
     while ((n = pk_tree_first(&m->fences)) != NULL) {
         pk_fence_free(m, PK_OWNER(n, struct pk_fence, node));
     }
+    pk_view_end(m);
     pk_replies_free(&m->replies);
     pk_door_resize(m->touched, 0);
     pk_door_resize(m, 0);
@@ -430,5 +432,5 @@ enum pk_claim_state pk_machine_claim(const struct pk_machine *m, uint64_t lease,
 enum pk_end pk_machine_lease_end(const struct pk_machine *m, uint64_t lease)
 {
     const struct pk_lease *l = pk_lease_find(m, lease);
-    return l == NULL ? PK_END_FORGOTTEN : l->end;
+    return l == NULL ? PK_END_FORGOTTEN : (enum pk_end)l->end;
 }

@@ -7,6 +7,7 @@
 #ifndef PICKET_CORE_STATE_H
 #define PICKET_CORE_STATE_H
 
+#include "core/item.h"
 #include "core/machine.h"
 #include "core/tree.h"
 
@@ -46,7 +47,10 @@ struct pk_lease {
     struct pk_node by_open; /* only when `opened_by` is not 0 */
     struct pk_timer timer;  /* armed while alive */
     uint64_t id;
-    uint64_t ttl_ms;
+    union {
+        uint64_t ttl_ms;    /* while alive */
+        uint64_t ended_nth; /* once ended: its place among all leases that ended */
+    };
     uint64_t opened_by;    /* the request id of its OPEN */
     uint64_t forgotten;    /* the greatest request id whose answer was dropped */
     struct pk_tree claims; /* by (request, seq) */
@@ -54,7 +58,8 @@ struct pk_lease {
     struct pk_replies replies;
     struct pk_blob *label;
     struct pk_lease *next_ended; /* the ended list, oldest first */
-    enum pk_end end;             /* PK_END_NONE while alive */
+    uint16_t view;               /* the last view that has its item */
+    uint8_t end;                 /* enum pk_end; PK_END_NONE while alive */
     bool keyed;                  /* opened for one key, and carries it alone (K) */
 };
 
@@ -77,6 +82,7 @@ struct pk_claim {
     uint32_t max_hold_ms;
     uint32_t lock_delay_ms;
     uint32_t place; /* in the queue on arrival; 0 when it never waited */
+    uint16_t view;  /* the last view that has its item */
     uint8_t n_parts;
     struct pk_claim_part parts[];
 };
@@ -87,6 +93,7 @@ struct pk_lock {
     struct pk_timer *closed; /* NULL: open */
     uint32_t n_holds, n_waits;
     uint32_t slots;      /* 0: exclusive and shared */
+    uint16_t view;       /* the last view that has its item; only a closed one has one */
     uint8_t touched;     /* it is on the list of locks to settle */
     struct pk_node node; /* in pk_machine.locks; beside the name, which lookups compare */
     uint8_t name_len;
@@ -100,7 +107,8 @@ struct pk_fence {
     uint64_t shadowed;     /* calls with a lower token that were let through */
     struct pk_timer *ends; /* NULL: it stays for good (F10) */
     struct pk_blob *value;
-    bool shadow; /* in shadow mode (F7) */
+    uint16_t view; /* the last view that has its item */
+    bool shadow;   /* in shadow mode (F7) */
     uint8_t name_len;
     char name[];
 };
@@ -110,6 +118,7 @@ struct pk_machine {
     uint64_t last_token;
     uint64_t next_lease;
     uint64_t next_seq;
+    uint64_t next_ended; /* the place of the next lease that ends */
     struct pk_limits limits;
     struct pk_tree leases;   /* by id, the remembered ended ones included */
     struct pk_tree openings; /* leases by opened_by */
@@ -120,6 +129,9 @@ struct pk_machine {
     struct pk_replies replies; /* R2 */
     uint32_t n_ended, n_closed;
     struct pk_stats stats;
+    uint64_t items;       /* the sum of their hashes (item.h) */
+    struct pk_view *view; /* the one that is being read, or NULL */
+    uint16_t views;       /* its number; that of the last one if there is none now */
 
     /* Only during a step. */
     struct pk_effects *out;
@@ -195,7 +207,9 @@ uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l);
 /* Links a lease, whose fields are set, into the trees. False, and nothing done, when its
  * id or its opening request is there already: only a damaged snapshot can bring that. */
 bool pk_lease_join(struct pk_machine *m, struct pk_lease *l);
-void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l);
+void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l, uint64_t nth);
+/* The first one whose id is not less than that: its node in the tree by id, or NULL. */
+struct pk_node *pk_lease_seek(const struct pk_machine *m, uint64_t id);
 void pk_lease_free(struct pk_machine *m, struct pk_lease *l);
 
 /* Answers a repeat (R1) and returns true; false: the request is new. */
@@ -239,10 +253,9 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c);
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
 struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
 struct pk_claim *pk_claim_new(uint32_t n_parts);
-/* Puts the claim into its lease, after all claims that are there: false, and nothing
- * done, when its (request, seq) is not greater than theirs and `last` asks for that, or
- * is there already. */
-bool pk_claim_join(struct pk_machine *m, struct pk_claim *c, bool last);
+/* Puts the claim into its lease. False, and nothing done, when its (request, seq) is
+ * there already. */
+bool pk_claim_join(struct pk_machine *m, struct pk_claim *c);
 /* Adds the part to its lock's queue or holds, as the claim's token says. False, and
  * nothing done, when one with that token or seq is there already. */
 bool pk_claim_link_part(struct pk_claim_part *p);
@@ -254,6 +267,8 @@ bool pk_claim_ready(const struct pk_claim *c);
 struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name);
 struct pk_lock *pk_lock_get(struct pk_machine *m, struct pk_bytes name);
 struct pk_bytes pk_lock_name(const struct pk_lock *l);
+/* The node of the first lock whose name is greater, or NULL. */
+struct pk_node *pk_lock_after(const struct pk_machine *m, struct pk_bytes name);
 /* The hold with the lowest token: the one that has been there longest; or NULL. */
 struct pk_claim_part *pk_lock_oldest_hold(const struct pk_lock *l);
 /* Closes an open lock until then, under the id; and opens it again. */
@@ -277,11 +292,21 @@ void pk_fence_set(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_get(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_mode(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_show(struct pk_machine *m, const struct pk_command *c);
+struct pk_fence *pk_fence_find(const struct pk_machine *m, struct pk_bytes name);
+/* The node of the first fence whose name is greater, or NULL. */
+struct pk_node *pk_fence_after(const struct pk_machine *m, struct pk_bytes name);
 struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name);
 /* Keeps a fence that has no timer until then, under the id; and the end of it (F10). */
 void pk_fence_keep(struct pk_machine *m, struct pk_fence *f, uint64_t id, uint64_t until);
 void pk_fence_ended(struct pk_machine *m, struct pk_fence *f);
 struct pk_bytes pk_fence_name(const struct pk_fence *f);
 void pk_fence_free(struct pk_machine *m, struct pk_fence *f);
+
+/* ---- view.c ---- */
+
+/* Writes a item that the view being read has not got yet. */
+void pk_view_add(struct pk_machine *m, enum pk_item kind, void *thing);
+/* An ended lease leaves its list. */
+void pk_view_forget(struct pk_machine *m, const struct pk_lease *ended);
 
 #endif

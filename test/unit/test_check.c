@@ -243,12 +243,16 @@ TEST(check__sees_broken_fences)
     struct pk_fence *f = PK_OWNER(pk_tree_first(&m->fences), struct pk_fence, node);
     BROKEN(f->name[0], 'z', "I9: fences out of order");
     BROKEN(f->token, PK_TOKEN_MAX + 1, "F5: a fence above all tokens");
+    pk_item_out(m, PK_ITEM_FENCE, f);
     f->token = 0; /* sound, as long as it is bare */
+    pk_item_in(m, PK_ITEM_FENCE, f);
     BROKEN(f->request, 1, used);
     BROKEN(f->shadowed, 1, used);
+    pk_item_out(m, PK_ITEM_FENCE, f);
     f->value = pk_blob_new(m, pk_text("v"));
     expect(used);
     f->token = 1;
+    pk_item_in(m, PK_ITEM_FENCE, f);
     CHECK(pk_machine_check(m) == NULL);
     struct pk_fence *g = PK_OWNER(pk_tree_last(&m->fences), struct pk_fence, node);
     BROKEN(g->token, 0, used);
@@ -274,4 +278,29 @@ TEST(check__sees_broken_trees)
     pk_machine_free(m);
     pk_effects_free(&effects);
     m = NULL;
+}
+
+/* A view sums up what it reads, so that it notices memory that changed by itself. */
+TEST(view__notices_damaged_memory)
+{
+    unsigned char bytes[4096];
+    build();
+    for (int damaged = 0; damaged < 2; damaged++) {
+        pk_lease_find(m, 1)->forgotten += (unsigned)damaged;
+        pk_view_begin(m);
+        while (!pk_view_is_done(m)) {
+            pk_view_read(m, bytes, sizeof bytes);
+        }
+        CHECK(pk_view_is_sound(m) == !damaged);
+        pk_view_end(m);
+    }
+    expect("I12: the digest is not that of the state");
+}
+
+TEST(check__sees_a_digest_of_another_state)
+{
+    build();
+    BROKEN(m->items, m->items + 1, "I12: the digest is not that of the state");
+    struct pk_lease *ended = m->ended_first;
+    BROKEN(ended->ended_nth, m->next_ended, "I12: an end that was never counted");
 }
