@@ -61,6 +61,7 @@ void pk_fence_ended(struct pk_machine *m, struct pk_fence *f)
     pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_ENDED,
                                    .name = pk_fence_name(f),
                                    .token = f->token});
+    pk_work_done(m, 1);
     pk_item_out(m, PK_ITEM_FENCE, f);
     pk_fence_free(m, f);
 }
@@ -262,6 +263,6 @@ void pk_fence_show(struct pk_machine *m, const struct pk_command *c)
         e->shadow = f->shadow;
         e->shadowed = f->shadowed;
         e->value_bytes = pk_blob_len(f->value);
-        e->left_ms = f->ends == NULL ? 0 : f->ends->at - m->clock;
+        e->left_ms = pk_timer_left(m, f->ends);
     }
 }

@@ -26,6 +26,9 @@ static void write_machine(struct pk_writer *w, const struct pk_machine *m)
     pk_write_uint(w, m->next_lease);
     pk_write_uint(w, m->next_seq);
     pk_write_uint(w, m->next_ended);
+    pk_write_uint(w, m->work);
+    pk_write_uint(w, m->restored_below);
+    pk_write_uint(w, m->sweep == NULL ? 0 : 1 + m->sweep->at);
     pk_limits_write(w, &m->limits);
     write_replies(w, &m->replies);
 }
@@ -37,6 +40,7 @@ static void write_lease(struct pk_writer *w, const struct pk_lease *l)
     pk_write_uint(w, l->timer.at);
     pk_write_uint(w, l->opened_by);
     pk_write_uint(w, l->forgotten);
+    pk_write_byte(w, l->end);
     pk_write_byte(w, l->keyed);
     pk_write_bytes(w, pk_blob_bytes(l->label));
     write_replies(w, &l->replies);
@@ -70,11 +74,12 @@ static void write_ended(struct pk_writer *w, const struct pk_lease *l)
     pk_write_uint(w, l->opened_by);
 }
 
-static void write_closed(struct pk_writer *w, const struct pk_lock *l)
+static void write_lock(struct pk_writer *w, const struct pk_lock *l)
 {
     pk_write_bytes(w, pk_lock_name(l));
-    pk_write_uint(w, l->closed->at);
-    pk_write_uint(w, l->closed->id);
+    pk_write_byte(w, l->timer->kind);
+    pk_write_uint(w, l->timer->at);
+    pk_write_uint(w, l->timer->id);
 }
 
 static void write_fence(struct pk_writer *w, const struct pk_fence *f)
@@ -107,8 +112,8 @@ void pk_item_write(struct pk_writer *w, enum pk_item kind, const void *thing)
     case PK_ITEM_ENDED:
         write_ended(w, thing);
         break;
-    case PK_ITEM_CLOSED:
-        write_closed(w, thing);
+    case PK_ITEM_LOCK:
+        write_lock(w, thing);
         break;
     case PK_ITEM_FENCE:
         write_fence(w, thing);
@@ -136,7 +141,7 @@ static uint16_t *view_of(enum pk_item kind, void *thing)
         return &((struct pk_lease *)thing)->view;
     case PK_ITEM_CLAIM:
         return &((struct pk_claim *)thing)->view;
-    case PK_ITEM_CLOSED:
+    case PK_ITEM_LOCK:
         return &((struct pk_lock *)thing)->view;
     default:
         return &((struct pk_fence *)thing)->view;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Items: the state as a set of small pieces, one for each lease, claim, ended lease,
- * lock that is closed, and fence. Private to src/core.
+ * lock with a timer, and fence. Private to src/core.
  *
  * The digest of the state is the sum of the hashes of all items (and the hash of the
  * machine's own fields), so a change costs the hash of what changed, whatever the size of
@@ -30,8 +30,8 @@ enum pk_item {
     PK_ITEM_MACHINE = 1, /* the machine's own fields: the first, and not in the sum */
     PK_ITEM_LEASE,
     PK_ITEM_CLAIM,
-    PK_ITEM_ENDED,  /* a lease that has ended */
-    PK_ITEM_CLOSED, /* a lock that is closed */
+    PK_ITEM_ENDED, /* a lease that has ended */
+    PK_ITEM_LOCK,  /* a lock that has a timer */
     PK_ITEM_FENCE,
     PK_ITEM_END, /* the last one: the digest */
 };

@@ -46,7 +46,23 @@ struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request)
 
 uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l)
 {
-    return l->timer.at - m->clock;
+    return pk_lease_over(m, l) == PK_END_NONE ? l->timer.at - m->clock : 0;
+}
+
+enum pk_end pk_lease_over(const struct pk_machine *m, const struct pk_lease *l)
+{
+    if (l->end != PK_END_NONE) {
+        return (enum pk_end)l->end;
+    }
+    if (l->id < m->restored_below) {
+        return PK_END_RESTORED;
+    }
+    return pk_timer_is_due(m, &l->timer) ? PK_END_EXPIRED : PK_END_NONE;
+}
+
+bool pk_lease_has_ended(const struct pk_lease *l)
+{
+    return l->end != PK_END_NONE && !l->ending;
 }
 
 /* L4: what to say of a lease that is not alive. */
@@ -57,14 +73,14 @@ static void reply_gone(struct pk_machine *m, const struct pk_command *c, uint64_
     struct pk_effect *e = pk_reply(m, c, ever ? PK_LOST : PK_NOTFOUND);
     e->lease = id;
     if (ever) {
-        e->end = l == NULL ? PK_END_FORGOTTEN : (enum pk_end)l->end;
+        e->end = l == NULL ? PK_END_FORGOTTEN : pk_lease_over(m, l);
     }
 }
 
 struct pk_lease *pk_lease_alive(struct pk_machine *m, const struct pk_command *c)
 {
     struct pk_lease *l = pk_lease_find(m, c->lease);
-    if (l == NULL || l->end != PK_END_NONE) {
+    if (l == NULL || pk_lease_over(m, l) != PK_END_NONE) {
         reply_gone(m, c, c->lease, l);
         return NULL;
     }
@@ -99,7 +115,7 @@ static bool reopened(struct pk_machine *m, const struct pk_command *c)
         return false;
     }
     const struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_open);
-    if (l->end != PK_END_NONE) {
+    if (pk_lease_over(m, l) != PK_END_NONE) {
         reply_gone(m, c, l->id, l);
         return true;
     }
@@ -178,7 +194,7 @@ void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
     for (uint32_t i = 0; i < c->n_leases; i++) {
         uint64_t id = pk_command_lease_at(c, i);
         struct pk_lease *l = pk_lease_find(m, id);
-        if (l == NULL || l->end != PK_END_NONE) {
+        if (l == NULL || pk_lease_over(m, l) != PK_END_NONE) {
             reply_gone(m, c, id, l);
             continue;
         }
@@ -246,11 +262,12 @@ void pk_lease_show(struct pk_machine *m, const struct pk_command *c)
 
 void pk_lease_free(struct pk_machine *m, struct pk_lease *l)
 {
+    bool has_timer = !pk_lease_has_ended(l);
     struct pk_node *n;
     while ((n = pk_tree_first(&l->claims)) != NULL) {
         pk_claim_free(m, PK_OWNER(n, struct pk_claim, node));
     }
-    if (l->end == PK_END_NONE) {
+    if (has_timer) {
         pk_timer_disarm(m, &l->timer);
     }
     pk_tree_erase(&m->leases, &l->by_id);
@@ -265,6 +282,7 @@ void pk_lease_free(struct pk_machine *m, struct pk_lease *l)
 void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l, uint64_t nth)
 {
     l->ended_nth = nth;
+    l->ending = false;
     l->next_ended = NULL;
     if (m->ended_last == NULL) {
         m->ended_first = l;
@@ -277,10 +295,10 @@ void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l, uint64_t nt
 }
 
 /* Keeps at most limits.ended leases in memory after their end: the oldest are forgotten.
- */
+ * Two for one that ended, so that a lowered limit is reached bit by bit. */
 static void forget_oldest(struct pk_machine *m)
 {
-    while (m->n_ended > m->limits.ended) {
+    for (int i = 0; i < 2 && m->n_ended > m->limits.ended; i++) {
         struct pk_lease *oldest = m->ended_first;
         m->ended_first = oldest->next_ended;
         if (m->ended_first == NULL) {
@@ -293,23 +311,38 @@ static void forget_oldest(struct pk_machine *m)
     }
 }
 
-void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e)
+static void begin_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why)
 {
-    PK_ASSERT(l->end == PK_END_NONE && e->why != PK_END_NONE);
-    pk_item_out(m, PK_ITEM_LEASE, l);
-    pk_timer_disarm(m, &l->timer);
-    l->end = (uint8_t)e->why;
+    l->end = (uint8_t)why;
+    l->ending = true;
+    l->keyed = false; /* nothing asks this of the dead */
     m->stats.leases--;
-    pk_event(
-        m, (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = e->why});
-    struct pk_node *n;
-    while ((n = pk_tree_first(&l->claims)) != NULL) {
-        pk_claim_end(m, PK_OWNER(n, struct pk_claim, node), e);
-    }
     pk_blob_free(m, l->label);
     l->label = NULL;
-    l->keyed = false; /* nothing asks this of the dead, and no snapshot keeps it */
     pk_replies_free(&l->replies);
+    pk_work_done(m, 1);
+    pk_event(m,
+             (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = why});
+}
+
+void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e)
+{
+    PK_ASSERT(e->why != PK_END_NONE);
+    pk_item_out(m, PK_ITEM_LEASE, l);
+    pk_timer_disarm(m, &l->timer);
+    if (l->end == PK_END_NONE) {
+        begin_end(m, l, e->why);
+    }
+    struct pk_node *n = pk_tree_first(&l->claims);
+    while (n != NULL) { /* the first one always: so the end of few is never put off */
+        pk_claim_end(m, PK_OWNER(n, struct pk_claim, node), e);
+        n = pk_tree_first(&l->claims);
+        if (n != NULL && m->work == 0) {
+            pk_timer_arm(m, &l->timer, m->clock); /* S5 */
+            pk_item_in(m, PK_ITEM_LEASE, l);
+            return;
+        }
+    }
     pk_lease_append_ended(m, l, m->next_ended++);
     forget_oldest(m);
 }

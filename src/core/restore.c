@@ -76,9 +76,35 @@ static void read_machine(struct pk_reader *r, struct pk_machine *m)
     m->next_lease = pk_read_ranged(r, 1, PK_COUNT_MAX);
     m->next_seq = pk_read_ranged(r, 1, PK_COUNT_MAX);
     m->next_ended = pk_read_ranged(r, 1, PK_COUNT_MAX);
+    m->work = (uint32_t)pk_read_ranged(r, 0, UINT32_MAX);
+    m->restored_below = pk_read_ranged(r, 1, m->next_lease);
+    uint64_t sweep = pk_read_ranged(r, 0, m->clock + 1);
+    if (!r->bad && sweep > 0) {
+        m->sweep = pk_timer_new(m, PK_TIMER_SWEEP, 0, m, sweep - 1);
+    }
     pk_limits_read(r, &m->limits);
     read_replies(r, &m->replies);
     demand(r, pk_limits_wrong(&m->limits) == NULL);
+}
+
+/* Why a lease has ended, or is about to. */
+static uint8_t read_end(struct pk_reader *r)
+{
+    unsigned why = pk_read_byte(r);
+    demand(r, why == PK_END_CLOSED || why == PK_END_EXPIRED || why == PK_END_RESTORED ||
+                  why == PK_END_RELEASED || why == PK_END_BROKEN);
+    return r->bad ? PK_END_CLOSED : (uint8_t)why;
+}
+
+/* Whose claims are still there, but nothing else of it (S5). */
+static void read_ending(struct pk_reader *r, struct pk_lease *l)
+{
+    if (r->at != r->end && *r->at != PK_END_NONE) {
+        l->end = read_end(r);
+        l->ending = true;
+    } else {
+        demand(r, pk_read_byte(r) == PK_END_NONE);
+    }
 }
 
 static void read_lease(struct pk_reader *r, struct pk_restore *s)
@@ -87,9 +113,10 @@ static void read_lease(struct pk_reader *r, struct pk_restore *s)
     struct pk_lease *l = pk_zeroed(sizeof *l);
     l->id = pk_read_ranged(r, 1, m->next_lease - 1);
     l->ttl_ms = pk_read_ranged(r, PK_TTL_MIN_MS, PK_TTL_MAX_MS);
-    uint64_t deadline = pk_read_ranged(r, m->clock + 1, 2 * PK_TIME_MAX);
+    uint64_t deadline = pk_read_ranged(r, 0, 2 * PK_TIME_MAX);
     l->opened_by = pk_read_uint(r);
     l->forgotten = pk_read_uint(r);
+    read_ending(r, l);
     l->keyed = read_flag(r);
     struct pk_bytes label = pk_read_bytes(r, PK_LABEL_CEILING);
     if (r->bad || !demand(r, pk_lease_join(m, l))) {
@@ -129,13 +156,13 @@ static void read_parts(struct pk_reader *r, struct pk_machine *m, struct pk_clai
     pk_item_in(m, PK_ITEM_CLAIM, c);
 }
 
-/* The live lease with that id; NULL: there is none yet. */
+/* The lease with that id, unless it has ended; NULL: there is none yet. */
 static struct pk_lease *lease_of_claim(struct pk_restore *s, uint64_t id)
 {
     if (s->lease == NULL || s->lease->id != id) {
         s->lease = pk_lease_find(s->machine, id);
     }
-    return s->lease != NULL && s->lease->end == PK_END_NONE ? s->lease : NULL;
+    return s->lease != NULL && !pk_lease_has_ended(s->lease) ? s->lease : NULL;
 }
 
 static void read_claim(struct pk_reader *r, struct pk_restore *s)
@@ -153,7 +180,7 @@ static void read_claim(struct pk_reader *r, struct pk_restore *s)
     struct pk_bytes value = pk_read_bytes(r, PK_VALUE_CEILING);
     uint32_t n_parts = (uint32_t)pk_read_ranged(r, 1, PK_SET_MAX);
     struct pk_timer key = {.at = timer, .kind = PK_TIMER_CLAIM, .id = seq};
-    if (!demand(r, timer == 0 || (timer > m->clock && !pk_timer_taken(m, &key))) ||
+    if (!demand(r, timer == 0 || !pk_timer_taken(m, &key)) ||
         !demand(r, l != NULL && pk_lease_claim(l, request) == NULL)) {
         return;
     }
@@ -182,11 +209,8 @@ static void read_ended(struct pk_reader *r, struct pk_restore *s)
     struct pk_lease *l = pk_zeroed(sizeof *l);
     uint64_t nth = pk_read_ranged(r, least, m->next_ended - 1);
     l->id = pk_read_ranged(r, 1, m->next_lease - 1);
-    unsigned why = pk_read_byte(r);
+    l->end = read_end(r);
     l->opened_by = pk_read_uint(r);
-    demand(r, why == PK_END_CLOSED || why == PK_END_EXPIRED || why == PK_END_RESTORED ||
-                  why == PK_END_RELEASED || why == PK_END_BROKEN);
-    l->end = r->bad ? PK_END_CLOSED : (uint8_t)why;
     if (r->bad || !demand(r, pk_lease_join(m, l))) {
         pk_door_resize(l, 0);
         return;
@@ -194,19 +218,21 @@ static void read_ended(struct pk_reader *r, struct pk_restore *s)
     pk_lease_append_ended(m, l, nth);
 }
 
-static void read_closed(struct pk_reader *r, struct pk_restore *s)
+static void read_lock(struct pk_reader *r, struct pk_restore *s)
 {
     struct pk_machine *m = s->machine;
     struct pk_bytes name = read_name(r);
-    uint64_t until = pk_read_ranged(r, m->clock + 1, 2 * PK_TIME_MAX);
+    unsigned kind = pk_read_byte(r);
+    uint64_t at = pk_read_ranged(r, 0, 2 * PK_TIME_MAX);
     uint64_t id = pk_read_ranged(r, 1, m->next_seq - 1);
-    struct pk_timer key = {.at = until, .kind = PK_TIMER_LOCK, .id = id};
+    struct pk_timer key = {.at = at, .kind = (enum pk_timer_kind)kind, .id = id};
+    demand(r, kind == PK_TIMER_LOCK || kind == PK_TIMER_SETTLE);
     if (!demand(r, !r->bad && !pk_timer_taken(m, &key))) {
         return;
     }
     struct pk_lock *l = pk_lock_get(m, name);
-    if (demand(r, l->closed == NULL)) {
-        pk_lock_shut(m, l, id, until);
+    if (demand(r, l->timer == NULL)) {
+        pk_lock_time(m, l, (enum pk_timer_kind)kind, id, at);
     }
 }
 
@@ -219,7 +245,7 @@ static void read_fence_end(struct pk_reader *r, struct pk_machine *m, struct pk_
     }
     uint64_t id = pk_read_ranged(r, 1, m->next_seq - 1);
     struct pk_timer key = {.at = until, .kind = PK_TIMER_FENCE, .id = id};
-    if (demand(r, until > m->clock && !pk_timer_taken(m, &key))) {
+    if (demand(r, !pk_timer_taken(m, &key))) {
         pk_fence_keep(m, f, id, until);
     }
 }
@@ -248,7 +274,7 @@ static void read_fence(struct pk_reader *r, struct pk_restore *s)
     }
 }
 
-static void read_end(struct pk_reader *r, struct pk_restore *s)
+static void read_digest(struct pk_reader *r, struct pk_restore *s)
 {
     const unsigned char *digest = pk_read_raw(r, DIGEST_BYTES);
     if (demand(r, digest != NULL && pk_get_u64(digest) == pk_restore_digest(s))) {
@@ -261,8 +287,8 @@ static void read_item(struct pk_restore *s, const unsigned char *at, size_t len)
 {
     static void (*const readers[])(struct pk_reader *, struct pk_restore *) = {
         [PK_ITEM_LEASE] = read_lease, [PK_ITEM_CLAIM] = read_claim,
-        [PK_ITEM_ENDED] = read_ended, [PK_ITEM_CLOSED] = read_closed,
-        [PK_ITEM_FENCE] = read_fence, [PK_ITEM_END] = read_end,
+        [PK_ITEM_ENDED] = read_ended, [PK_ITEM_LOCK] = read_lock,
+        [PK_ITEM_FENCE] = read_fence, [PK_ITEM_END] = read_digest,
     };
     struct pk_reader r = {.at = at, .end = at + len};
     unsigned kind = pk_read_byte(&r);

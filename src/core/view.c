@@ -8,12 +8,12 @@
  *         a lease before its claims; ended leases oldest first
  *         the end: digest of the state (8 bytes, little endian)
  *
- * The walk goes over leases with their claims, ended leases, closed locks and fences,
- * each in the order of its tree or list. A thing that is about to change is written before the
- * walk has come to it (item.c), and made note of, so that the walk passes it over. What
- * is new since the view began carries the same note. So a view that is read while nothing
- * changes has one form for one state, and any other has the same items in another
- * order.
+ * The walk goes over leases with their claims, ended leases, locks with a timer and
+ * fences, each in the order of its tree or list. A thing that is about to change is
+ * written before the walk has come to it (item.c), and made note of, so that the walk
+ * passes it over. What is new since the view began carries the same note. So a view that
+ * is read while nothing changes has one form for one state, and any other has the same
+ * items in another order.
  *
  * In the end the hashes of all items that were written must sum up to the digest of the
  * moment when the view began: otherwise memory was damaged (pk_view_is_sound).
@@ -45,7 +45,7 @@ struct pk_view {
     uint64_t lease;        /* the walk is at this lease, or the first one after it, */
     uint64_t request, seq; /* behind this claim of it */
     const struct pk_lease *ended; /* the next one */
-    uint64_t closed_left;         /* closed locks that are not written yet */
+    uint64_t timed_left;          /* locks with a timer that are not written yet */
     struct view_name name;        /* behind this lock or fence */
 };
 
@@ -87,9 +87,9 @@ void pk_view_add(struct pk_machine *m, enum pk_item kind, void *thing)
             pk_view_add(m, PK_ITEM_LEASE, c->lease);
         }
         c->view = m->views;
-    } else if (kind == PK_ITEM_CLOSED) {
+    } else if (kind == PK_ITEM_LOCK) {
         ((struct pk_lock *)thing)->view = m->views;
-        v->closed_left--;
+        v->timed_left--;
     } else if (kind == PK_ITEM_FENCE) {
         ((struct pk_fence *)thing)->view = m->views;
     } else {
@@ -137,7 +137,7 @@ static bool walk_leases(struct pk_machine *m, struct pk_view *v, uint32_t *visit
             v->seq = 0;
         }
         --*visits;
-        if (l->end == PK_END_NONE) {
+        if (!pk_lease_has_ended(l)) {
             if (l->view != m->views) {
                 pk_view_add(m, PK_ITEM_LEASE, l);
             }
@@ -171,13 +171,13 @@ static void note_name(struct pk_view *v, struct pk_bytes name)
 
 static bool walk_locks(struct pk_machine *m, struct pk_view *v, uint32_t *visits)
 {
-    struct pk_node *n = v->closed_left == 0
+    struct pk_node *n = v->timed_left == 0
                             ? NULL /* mostly: then there is nothing to walk for */
                             : pk_lock_after(m, pk_bytes(v->name.bytes, v->name.len));
     for (; n != NULL && *visits > 0; n = pk_tree_next(n), --*visits) {
         struct pk_lock *l = PK_OWNER(n, struct pk_lock, node);
-        if (l->closed != NULL && l->view != m->views) {
-            pk_view_add(m, PK_ITEM_CLOSED, l);
+        if (l->timer != NULL && l->view != m->views) {
+            pk_view_add(m, PK_ITEM_LOCK, l);
         }
         note_name(v, pk_lock_name(l));
     }
@@ -239,7 +239,7 @@ void pk_view_begin(struct pk_machine *m)
     m->view = v;
     v->digest = pk_machine_digest(m);
     v->ended = m->ended_first;
-    v->closed_left = m->n_closed;
+    v->timed_left = m->n_timed;
     make_room(v, sizeof head);
     memcpy(v->bytes, head, sizeof head);
     v->len = sizeof head;

@@ -168,7 +168,8 @@ bool pair_step(struct pair *p, const struct pk_command *c)
         p->watch.blind_to_queues = true;
         p->watch.waits.count = 0;
     }
-    broken = watch_step(&p->watch, c, &p->from_machine);
+    bool behind = pk_machine_next_deadline(p->machine) <= pk_machine_clock(p->machine);
+    broken = watch_step(&p->watch, c, &p->from_machine, behind);
     if (broken != NULL) {
         return say(p, "promise", broken);
     }

@@ -103,7 +103,7 @@ TEST(check__sees_broken_claims)
     struct pk_claim *waiting = claim(2, 3);
     struct pk_claim *plain = claim(1, 2);
     BROKEN(held->parts[0].lock, lock("shared"), "I3: a claim does not stand in its lock");
-    BROKEN(held->lease, pk_lease_find(m, 2), "I3: a claim of a lease that is not alive");
+    BROKEN(held->lease, pk_lease_find(m, 2), "I3: a claim of another lease");
     BROKEN(held->token, m->last_token + 1, "I2: a token that was never granted");
     BROKEN(held->seq, m->next_seq, "I2: a claim from the future");
     BROKEN(held->seq, 0, "I2: a claim from the future");
@@ -180,8 +180,8 @@ TEST(check__sees_broken_locks)
            "I1: an exclusive holder is not alone");
     BROKEN(sem->slots, 1, "I1: more holders than slots");
     BROKEN(closed->slots, 3, "I6: slots without a claim");
-    BROKEN(closed->closed, NULL, "I6: an idle lock");
-    BROKEN(closed->closed->owner, held, "I4: a closed lock's timer");
+    BROKEN(closed->timer, NULL, "I6: an idle lock");
+    BROKEN(closed->timer->owner, held, "I4: a lock's timer");
     BROKEN(shared->holds.root->up, shared->holds.root->up ^ 2, "I9: a lock's trees");
     BROKEN(held->queue.root->up, held->queue.root->up ^ 2, "I9: a lock's trees");
     BROKEN(shared->name[0], 'a', "I9: locks out of order");
@@ -231,7 +231,7 @@ TEST(check__sees_broken_counts)
     BROKEN(m->stats.stored_bytes, 7, "I7: stored bytes miscounted");
     BROKEN(m->n_ended, 0, "I7: ended leases miscounted");
     BROKEN(m->last_token, PK_TOKEN_MAX, "I2: more waiters than tokens left");
-    BROKEN(m->n_closed, 0, "I7: closed locks miscounted");
+    BROKEN(m->n_timed, 0, "I7: locks with a timer miscounted");
     BROKEN(m->n_touched, 1, "W1: locks were left unsettled");
     BROKEN(m->clock, m->clock + 500, "I4: something is overdue");
 }
