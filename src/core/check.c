@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Re-derives the inequalities I1 to I11 of README.md from the state alone. */
+/* Re-derives the inequalities I1 to I12 of README.md from the state alone. */
 #include "core/door.h"
 #include "core/state.h"
 
 /* What the walk counts, to be compared with what the machine believes. */
 struct census {
     struct pk_stats stats;
-    uint64_t timers, ended, closed, parts_held, parts_waiting;
+    uint64_t timers, ended, timed, parts_held, parts_waiting;
+    uint64_t items;   /* sum of their hashes */
     uint64_t *tokens; /* of the holds */
     uint64_t *seqs;   /* of the claims */
 };
@@ -74,8 +75,7 @@ static const char *check_part(const struct pk_claim *c, const struct pk_claim_pa
 static const char *check_claim(const struct pk_machine *m, const struct pk_lease *l,
                                const struct pk_claim *c, struct census *seen)
 {
-    DEMAND(c->lease == l && l->end == PK_END_NONE,
-           "I3: a claim of a lease that is not alive");
+    DEMAND(c->lease == l, "I3: a claim of another lease");
     DEMAND(c->token <= m->last_token, "I2: a token that was never granted");
     DEMAND(c->seq > 0 && c->seq < m->next_seq, "I2: a claim from the future");
     DEMAND(c->since_ms <= m->clock, "I4: a claim that begins in the future");
@@ -87,6 +87,7 @@ static const char *check_claim(const struct pk_machine *m, const struct pk_lease
            "I4: a claim's timer under another id");
     DEMAND(c->request == 0 || pk_replies_find(&l->replies, c->request) == NULL,
            "R3: a request is both claimed and remembered");
+    seen->items += pk_item_hash(PK_ITEM_CLAIM, c);
     seen->seqs[seen->stats.holds + seen->stats.waits] = c->seq;
     if (c->token == 0) {
         seen->stats.waits++;
@@ -124,14 +125,20 @@ static const char *check_lease(const struct pk_machine *m, const struct pk_lease
 {
     DEMAND(l->id > 0 && l->id < m->next_lease, "I3: a lease id never given out");
     seen->stats.stored_bytes += pk_blob_len(l->label);
-    if (l->end != PK_END_NONE) {
+    if (pk_lease_has_ended(l)) {
         seen->ended++;
+        seen->items += pk_item_hash(PK_ITEM_ENDED, l);
+        DEMAND(l->ended_nth < m->next_ended, "I12: an end that was never counted");
         DEMAND(l->claims.root == NULL && l->replies.count == 0 && l->label == NULL,
                "I3: an ended lease still has something");
         return NULL;
     }
-    seen->stats.leases++;
+    seen->stats.leases += l->end == PK_END_NONE;
+    DEMAND(l->end == PK_END_NONE ||
+               (l->replies.count == 0 && l->label == NULL && !l->keyed),
+           "S5: a lease that is ending has more than claims");
     seen->timers++;
+    seen->items += pk_item_hash(PK_ITEM_LEASE, l);
     DEMAND(timer_in(m, &l->timer, l), "I4: a live lease has no deadline");
     DEMAND(pk_tree_sound(&l->claims), "I9: a lease's claims");
     uint64_t holds = seen->stats.holds;
@@ -156,6 +163,16 @@ static const char *check_lease(const struct pk_machine *m, const struct pk_lease
 
 /* ---- locks ---- */
 
+/* Ready, and none of its locks will be settled by itself (S5). */
+static bool is_stranded(const struct pk_claim *c)
+{
+    bool settles = false;
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        settles = settles || c->parts[i].lock->timer != NULL;
+    }
+    return !settles && pk_claim_ready(c);
+}
+
 static const char *check_queue(const struct pk_lock *l, struct census *seen)
 {
     uint64_t before = 0;
@@ -169,10 +186,9 @@ static const char *check_queue(const struct pk_lock *l, struct census *seen)
     DEMAND(waits == l->n_waits, "I7: a lock's waiters");
     seen->parts_waiting -= waits;
     struct pk_node *head = pk_tree_first(&l->queue);
-    bool stranded =
-        head != NULL &&
-        pk_claim_ready(pk_claim_of(PK_OWNER(head, struct pk_claim_part, node)));
-    DEMAND(!stranded, "I5: a waiter that could be granted");
+    DEMAND(head == NULL ||
+               !is_stranded(pk_claim_of(PK_OWNER(head, struct pk_claim_part, node))),
+           "I5: a waiter that could be granted");
     return NULL;
 }
 
@@ -200,12 +216,13 @@ static const char *check_lock(const struct pk_machine *m, const struct pk_lock *
 {
     seen->stats.locks++;
     seen->stats.stored_bytes += l->name_len;
-    seen->timers += l->closed != NULL;
-    seen->closed += l->closed != NULL;
+    seen->timers += l->timer != NULL;
+    seen->timed += l->timer != NULL;
+    seen->items += l->timer == NULL ? 0 : pk_item_hash(PK_ITEM_LOCK, l);
     DEMAND(!l->touched, "W1: a lock was left unsettled");
-    DEMAND(l->n_holds + l->n_waits > 0 || l->closed != NULL, "I6: an idle lock");
+    DEMAND(l->n_holds + l->n_waits > 0 || pk_lock_is_closed(l), "I6: an idle lock");
     DEMAND(l->n_holds + l->n_waits > 0 || l->slots == 0, "I6: slots without a claim");
-    DEMAND(l->closed == NULL || timer_in(m, l->closed, l), "I4: a closed lock's timer");
+    DEMAND(l->timer == NULL || timer_in(m, l->timer, l), "I4: a lock's timer");
     DEMAND(pk_tree_sound(&l->holds) && pk_tree_sound(&l->queue), "I9: a lock's trees");
     const char *wrong = check_holds(l, seen);
     return wrong != NULL ? wrong : check_queue(l, seen);
@@ -226,6 +243,7 @@ static const char *check_fences(const struct pk_machine *m, struct census *seen)
         DEMAND(f->ends == NULL || timer_in(m, f->ends, f), "I4: a fence's timer");
         before = pk_fence_name(f);
         seen->timers += f->ends != NULL;
+        seen->items += pk_item_hash(PK_ITEM_FENCE, f);
         seen->stats.fences++;
         seen->stats.stored_bytes += f->name_len + (uint64_t)pk_blob_len(f->value);
     }
@@ -266,7 +284,7 @@ static const char *check_counts(const struct pk_machine *m, const struct census 
     DEMAND(a->stored_bytes == b->stored_bytes, "I7: stored bytes miscounted");
     DEMAND(m->last_token + b->waits <= PK_TOKEN_MAX, "I2: more waiters than tokens left");
     DEMAND(seen->ended == m->n_ended, "I7: ended leases miscounted");
-    DEMAND(seen->closed == m->n_closed, "I7: closed locks miscounted");
+    DEMAND(seen->timed == m->n_timed, "I7: locks with a timer miscounted");
     uint64_t timers = 0;
     uint64_t at = 0;
     for (struct pk_node *n = pk_tree_first(&m->timers); n != NULL; n = pk_tree_next(n)) {
@@ -274,10 +292,12 @@ static const char *check_counts(const struct pk_machine *m, const struct census 
         at = PK_OWNER(n, struct pk_timer, node)->at;
         timers++;
     }
-    DEMAND(timers == seen->timers, "I4: timers without an owner");
-    DEMAND(pk_machine_next_deadline(m) > m->clock, "I4: something is overdue");
+    DEMAND(timers == seen->timers + (m->sweep != NULL), "I4: timers without an owner");
+    DEMAND(pk_machine_next_deadline(m) > m->clock || m->work == 0,
+           "I4: something is overdue");
     DEMAND(all_different(seen->tokens, a->holds), "I2: two claims share a token");
     DEMAND(all_different(seen->seqs, a->holds + a->waits), "I2: two claims share a seq");
+    DEMAND(seen->items == m->items, "I12: the digest is not that of the state");
     return NULL;
 }
 

@@ -15,10 +15,16 @@ struct pk_bytes pk_fence_name(const struct pk_fence *f)
     return pk_bytes(f->name, f->name_len);
 }
 
-static struct pk_fence *find(const struct pk_machine *m, struct pk_bytes name)
+struct pk_fence *pk_fence_find(const struct pk_machine *m, struct pk_bytes name)
 {
     struct pk_node *n = pk_tree_find(&m->fences, &name, order_name);
     return n == NULL ? NULL : PK_OWNER(n, struct pk_fence, node);
+}
+
+struct pk_node *pk_fence_after(const struct pk_machine *m, struct pk_bytes name)
+{
+    struct pk_node *n = pk_tree_seek(&m->fences, &name, order_name);
+    return n != NULL && order_name(&name, n) == 0 ? pk_tree_next(n) : n;
 }
 
 struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name)
@@ -55,6 +61,8 @@ void pk_fence_ended(struct pk_machine *m, struct pk_fence *f)
     pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_ENDED,
                                    .name = pk_fence_name(f),
                                    .token = f->token});
+    pk_work_done(m, 1);
+    pk_item_out(m, PK_ITEM_FENCE, f);
     pk_fence_free(m, f);
 }
 
@@ -79,8 +87,9 @@ static const char *limit_reached(const struct pk_machine *m, const struct pk_fen
     return need > freed && !pk_room_for(m, need - freed) ? "stored_bytes" : NULL;
 }
 
-/* `f` (NULL: a new fence) with room for the command's value; NULL after having replied
- * the limit that does not allow it. */
+/* `f` (NULL: a new fence) with room for the command's value, its item taken out, so
+ * that the caller can change it and puts the item in; NULL after having replied the
+ * limit that does not allow it. */
 static struct pk_fence *make_room(struct pk_machine *m, const struct pk_command *c,
                                   struct pk_fence *f)
 {
@@ -89,16 +98,20 @@ static struct pk_fence *make_room(struct pk_machine *m, const struct pk_command 
         pk_reply_limit(m, c, limit);
         return NULL;
     }
-    return f == NULL ? pk_fence_new(m, c->name) : f;
+    if (f == NULL) {
+        return pk_fence_new(m, c->name);
+    }
+    pk_item_out(m, PK_ITEM_FENCE, f);
+    return f;
 }
 
 /* F1, the rule of every fence: a lower token is refused, a higher one raises; in shadow
- * mode a lower one is counted (F7). Returns the fence that the command may use, and what
- * the rule said, or NULL after having replied the refusal. */
+ * mode a lower one is counted (F7). Returns the fence that the command may use, its item
+ * taken out, and what the rule said, or NULL after having replied the refusal. */
 static struct pk_fence *admit(struct pk_machine *m, const struct pk_command *c,
                               enum pk_fencing *rule)
 {
-    struct pk_fence *f = find(m, c->name);
+    struct pk_fence *f = pk_fence_find(m, c->name);
     *rule = pk_fencing(token_of(f), c->token);
     if (*rule == PK_FENCING_STALE && !f->shadow) {
         pk_reply(m, c, PK_STALE)->token = f->token;
@@ -148,6 +161,7 @@ void pk_fence_claim(struct pk_machine *m, const struct pk_command *c)
     enum pk_fencing rule;
     struct pk_fence *f = admit(m, c, &rule);
     if (f != NULL) {
+        pk_item_in(m, PK_ITEM_FENCE, f);
         accept(m, c, f, rule);
     }
 }
@@ -159,7 +173,7 @@ void pk_fence_check(struct pk_machine *m, const struct pk_command *c)
         [PK_FENCING_HELD] = PK_OK,
         [PK_FENCING_RAISE] = PK_UNCLAIMED,
     };
-    const struct pk_fence *f = find(m, c->name);
+    const struct pk_fence *f = pk_fence_find(m, c->name);
     enum pk_status s = says[pk_fencing(token_of(f), c->token)];
     bool shadow = f != NULL && f->shadow;
     struct pk_effect *e = pk_reply(m, c, shadow ? PK_OK : s);
@@ -179,7 +193,7 @@ static void keep(struct pk_machine *m, struct pk_fence *f, uint64_t keep_ms)
 
 void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
 {
-    struct pk_fence *f = find(m, c->name);
+    struct pk_fence *f = pk_fence_find(m, c->name);
     if (f != NULL && pk_fencing(f->token, c->token) == PK_FENCING_HELD &&
         c->request != 0 && c->request <= f->request) {
         /* F3: a late copy of an earlier write must not undo the one after it. */
@@ -197,6 +211,7 @@ void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
     pk_blob_free(m, f->value);
     f->value = pk_blob_new(m, c->value);
     keep(m, f, c->ttl_ms);
+    pk_item_in(m, PK_ITEM_FENCE, f);
     accept(m, c, f, rule);
     pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_SET,
                                    .name = pk_fence_name(f),
@@ -208,7 +223,10 @@ void pk_fence_get(struct pk_machine *m, const struct pk_command *c)
 {
     bool anybody = c->token == 0;           /* F4 */
     enum pk_fencing rule = PK_FENCING_HELD; /* nothing to compare, for anybody */
-    struct pk_fence *f = anybody ? find(m, c->name) : admit(m, c, &rule);
+    struct pk_fence *f = anybody ? pk_fence_find(m, c->name) : admit(m, c, &rule);
+    if (!anybody && f != NULL) {
+        pk_item_in(m, PK_ITEM_FENCE, f);
+    }
     if (anybody && token_of(f) == 0) {
         pk_reply(m, c, PK_NOTFOUND);
     } else if (f != NULL) {
@@ -219,14 +237,16 @@ void pk_fence_get(struct pk_machine *m, const struct pk_command *c)
 void pk_fence_mode(struct pk_machine *m, const struct pk_command *c)
 {
     bool shadow = c->flags & PK_FENCE_SHADOW;
-    struct pk_fence *before = find(m, c->name);
+    struct pk_fence *before = pk_fence_find(m, c->name);
     struct pk_fence *f = make_room(m, c, before);
     if (f == NULL) {
         return;
     }
+    bool changes = before == NULL || f->shadow != shadow;
+    f->shadow = shadow;
+    pk_item_in(m, PK_ITEM_FENCE, f);
     pk_reply(m, c, PK_OK)->token = f->token;
-    if (before == NULL || f->shadow != shadow) {
-        f->shadow = shadow;
+    if (changes) {
         pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_MODE,
                                        .name = pk_fence_name(f),
                                        .token = f->token,
@@ -236,13 +256,13 @@ void pk_fence_mode(struct pk_machine *m, const struct pk_command *c)
 
 void pk_fence_show(struct pk_machine *m, const struct pk_command *c)
 {
-    const struct pk_fence *f = find(m, c->name);
+    const struct pk_fence *f = pk_fence_find(m, c->name);
     struct pk_effect *e = pk_reply(m, c, f == NULL ? PK_NOTFOUND : PK_OK);
     if (f != NULL) {
         e->token = f->token;
         e->shadow = f->shadow;
         e->shadowed = f->shadowed;
         e->value_bytes = pk_blob_len(f->value);
-        e->left_ms = f->ends == NULL ? 0 : f->ends->at - m->clock;
+        e->left_ms = pk_timer_left(m, f->ends);
     }
 }

@@ -28,7 +28,8 @@ static struct pk_lease *matched(const struct pk_machine *m, const struct pk_comm
     const struct pk_lock *l = pk_lock_find(m, c->parts[i].name);
     const struct pk_claim_part *hold = l == NULL ? NULL : pk_lock_oldest_hold(l);
     const struct pk_claim *key = hold == NULL ? NULL : pk_claim_of(hold);
-    if (key == NULL || !key->lease->keyed) {
+    if (key == NULL || !key->lease->keyed ||
+        pk_lease_over(m, key->lease) != PK_END_NONE) {
         return NULL;
     }
     bool any = c->flags & PK_KEY_ANY;

@@ -32,6 +32,11 @@ struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id)
     return n == NULL ? NULL : PK_OWNER(n, struct pk_lease, by_id);
 }
 
+struct pk_node *pk_lease_seek(const struct pk_machine *m, uint64_t id)
+{
+    return pk_tree_seek(&m->leases, &id, order_id);
+}
+
 struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request)
 {
     struct pk_node *n =
@@ -41,7 +46,23 @@ struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request)
 
 uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l)
 {
-    return l->timer.at - m->clock;
+    return pk_lease_over(m, l) == PK_END_NONE ? l->timer.at - m->clock : 0;
+}
+
+enum pk_end pk_lease_over(const struct pk_machine *m, const struct pk_lease *l)
+{
+    if (l->end != PK_END_NONE) {
+        return (enum pk_end)l->end;
+    }
+    if (l->id < m->restored_below) {
+        return PK_END_RESTORED;
+    }
+    return pk_timer_is_due(m, &l->timer) ? PK_END_EXPIRED : PK_END_NONE;
+}
+
+bool pk_lease_has_ended(const struct pk_lease *l)
+{
+    return l->end != PK_END_NONE && !l->ending;
 }
 
 /* L4: what to say of a lease that is not alive. */
@@ -52,14 +73,14 @@ static void reply_gone(struct pk_machine *m, const struct pk_command *c, uint64_
     struct pk_effect *e = pk_reply(m, c, ever ? PK_LOST : PK_NOTFOUND);
     e->lease = id;
     if (ever) {
-        e->end = l == NULL ? PK_END_FORGOTTEN : l->end;
+        e->end = l == NULL ? PK_END_FORGOTTEN : pk_lease_over(m, l);
     }
 }
 
 struct pk_lease *pk_lease_alive(struct pk_machine *m, const struct pk_command *c)
 {
     struct pk_lease *l = pk_lease_find(m, c->lease);
-    if (l == NULL || l->end != PK_END_NONE) {
+    if (l == NULL || pk_lease_over(m, l) != PK_END_NONE) {
         reply_gone(m, c, c->lease, l);
         return NULL;
     }
@@ -94,7 +115,7 @@ static bool reopened(struct pk_machine *m, const struct pk_command *c)
         return false;
     }
     const struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_open);
-    if (l->end != PK_END_NONE) {
+    if (pk_lease_over(m, l) != PK_END_NONE) {
         reply_gone(m, c, l->id, l);
         return true;
     }
@@ -116,6 +137,7 @@ struct pk_lease *pk_lease_begin(struct pk_machine *m, const struct pk_command *c
     bool joined = pk_lease_join(m, l);
     PK_ASSERT(joined);
     pk_timer_arm(m, &l->timer, m->clock + l->ttl_ms);
+    pk_item_in(m, PK_ITEM_LEASE, l);
     pk_event(m, (struct pk_effect){
                     .kind = PK_EV_LEASE_OPENED, .lease = l->id, .label = c->label});
     return l;
@@ -146,9 +168,11 @@ void pk_lease_open(struct pk_machine *m, const struct pk_command *c)
 
 void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
 {
+    pk_item_out(m, PK_ITEM_LEASE, l);
     l->ttl_ms = ttl_ms;
     pk_timer_disarm(m, &l->timer);
     pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
+    pk_item_in(m, PK_ITEM_LEASE, l);
 }
 
 /* A shorter TTL counts from the next renewal on: should the answer to this one get lost,
@@ -156,11 +180,13 @@ void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
 static void renew(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
 {
     uint64_t promised = l->timer.at;
+    pk_item_out(m, PK_ITEM_LEASE, l);
     l->ttl_ms = ttl_ms;
     if (m->clock + ttl_ms > promised) {
         pk_timer_disarm(m, &l->timer);
         pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
     }
+    pk_item_in(m, PK_ITEM_LEASE, l);
 }
 
 void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
@@ -168,7 +194,7 @@ void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
     for (uint32_t i = 0; i < c->n_leases; i++) {
         uint64_t id = pk_command_lease_at(c, i);
         struct pk_lease *l = pk_lease_find(m, id);
-        if (l == NULL || l->end != PK_END_NONE) {
+        if (l == NULL || pk_lease_over(m, l) != PK_END_NONE) {
             reply_gone(m, c, id, l);
             continue;
         }
@@ -236,11 +262,12 @@ void pk_lease_show(struct pk_machine *m, const struct pk_command *c)
 
 void pk_lease_free(struct pk_machine *m, struct pk_lease *l)
 {
+    bool has_timer = !pk_lease_has_ended(l);
     struct pk_node *n;
     while ((n = pk_tree_first(&l->claims)) != NULL) {
         pk_claim_free(m, PK_OWNER(n, struct pk_claim, node));
     }
-    if (l->end == PK_END_NONE) {
+    if (has_timer) {
         pk_timer_disarm(m, &l->timer);
     }
     pk_tree_erase(&m->leases, &l->by_id);
@@ -252,8 +279,10 @@ void pk_lease_free(struct pk_machine *m, struct pk_lease *l)
     pk_door_resize(l, 0);
 }
 
-void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l)
+void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l, uint64_t nth)
 {
+    l->ended_nth = nth;
+    l->ending = false;
     l->next_ended = NULL;
     if (m->ended_last == NULL) {
         m->ended_first = l;
@@ -262,40 +291,59 @@ void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l)
     }
     m->ended_last = l;
     m->n_ended++;
+    pk_item_in(m, PK_ITEM_ENDED, l);
 }
 
 /* Keeps at most limits.ended leases in memory after their end: the oldest are forgotten.
- */
+ * Two for one that ended, so that a lowered limit is reached bit by bit. */
 static void forget_oldest(struct pk_machine *m)
 {
-    while (m->n_ended > m->limits.ended) {
+    for (int i = 0; i < 2 && m->n_ended > m->limits.ended; i++) {
         struct pk_lease *oldest = m->ended_first;
         m->ended_first = oldest->next_ended;
         if (m->ended_first == NULL) {
             m->ended_last = NULL;
         }
         m->n_ended--;
+        pk_item_out(m, PK_ITEM_ENDED, oldest);
+        pk_view_forget(m, oldest);
         pk_lease_free(m, oldest);
     }
 }
 
-void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e)
+static void begin_end(struct pk_machine *m, struct pk_lease *l, enum pk_end why)
 {
-    PK_ASSERT(l->end == PK_END_NONE && e->why != PK_END_NONE);
-    pk_timer_disarm(m, &l->timer);
-    l->end = e->why;
+    l->end = (uint8_t)why;
+    l->ending = true;
+    l->keyed = false; /* nothing asks this of the dead */
     m->stats.leases--;
-    pk_event(
-        m, (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = e->why});
-    struct pk_node *n;
-    while ((n = pk_tree_first(&l->claims)) != NULL) {
-        pk_claim_end(m, PK_OWNER(n, struct pk_claim, node), e);
-    }
     pk_blob_free(m, l->label);
     l->label = NULL;
-    l->keyed = false; /* nothing asks this of the dead, and no snapshot keeps it */
     pk_replies_free(&l->replies);
-    pk_lease_append_ended(m, l);
+    pk_work_done(m, 1);
+    pk_event(m,
+             (struct pk_effect){.kind = PK_EV_LEASE_ENDED, .lease = l->id, .end = why});
+}
+
+void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e)
+{
+    PK_ASSERT(e->why != PK_END_NONE);
+    pk_item_out(m, PK_ITEM_LEASE, l);
+    pk_timer_disarm(m, &l->timer);
+    if (l->end == PK_END_NONE) {
+        begin_end(m, l, e->why);
+    }
+    struct pk_node *n = pk_tree_first(&l->claims);
+    while (n != NULL) { /* the first one always: so the end of few is never put off */
+        pk_claim_end(m, PK_OWNER(n, struct pk_claim, node), e);
+        n = pk_tree_first(&l->claims);
+        if (n != NULL && m->work == 0) {
+            pk_timer_arm(m, &l->timer, m->clock); /* S5 */
+            pk_item_in(m, PK_ITEM_LEASE, l);
+            return;
+        }
+    }
+    pk_lease_append_ended(m, l, m->next_ended++);
     forget_oldest(m);
 }
 
@@ -331,6 +379,8 @@ void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, uint64_t reques
 {
     if (request != 0) {
         struct pk_answer a = {request, token, verb, status};
+        pk_item_out(m, PK_ITEM_LEASE, l);
         pk_replies_add(&l->replies, m->limits.replies, a, &l->forgotten);
+        pk_item_in(m, PK_ITEM_LEASE, l);
     }
 }

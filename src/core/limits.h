@@ -47,7 +47,8 @@ enum {
     X(stored_bytes, 268435456, 4294967295,                                               \
       "bytes of all names, labels and values together")                                  \
     X(replies, 16, 1024, "answers remembered for each lease, so that a retry is safe")   \
-    X(ended, 1024, 1000000, "ended leases remembered, with the reason")
+    X(ended, 1024, 1000000, "ended leases remembered, with the reason")                  \
+    X(step_work, 1024, 1000000, "ends and grants done at once; the rest follows")
 
 struct pk_limits {
 #define X(name, initial, ceiling, text) uint32_t name;

@@ -57,6 +57,12 @@ struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name)
     return n == NULL ? NULL : PK_OWNER(n, struct pk_lock, node);
 }
 
+struct pk_node *pk_lock_after(const struct pk_machine *m, struct pk_bytes name)
+{
+    struct pk_node *n = pk_tree_seek(&m->locks, &name, order_name);
+    return n != NULL && order_name(&name, n) == 0 ? pk_tree_next(n) : n;
+}
+
 static struct pk_lock *new_lock(struct pk_machine *m, struct pk_bytes name)
 {
     PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
@@ -78,16 +84,21 @@ struct pk_lock *pk_lock_get(struct pk_machine *m, struct pk_bytes name)
 
 void pk_lock_free(struct pk_machine *m, struct pk_lock *l)
 {
-    pk_timer_free(m, l->closed);
+    pk_timer_free(m, l->timer);
     pk_tree_erase(&m->locks, &l->node);
     m->stats.locks--;
     m->stats.stored_bytes -= l->name_len;
     pk_door_resize(l, 0);
 }
 
+bool pk_lock_is_closed(const struct pk_lock *l)
+{
+    return l->timer != NULL && l->timer->kind == PK_TIMER_LOCK;
+}
+
 static uint64_t closed_ms(const struct pk_machine *m, const struct pk_lock *l)
 {
-    return l->closed == NULL ? 0 : l->closed->at - m->clock;
+    return pk_lock_is_closed(l) ? pk_timer_left(m, l->timer) : 0;
 }
 
 struct pk_claim_part *pk_lock_oldest_hold(const struct pk_lock *l)
@@ -142,12 +153,8 @@ static void count_claim(struct pk_machine *m, const struct pk_claim *c, bool in)
     *all += in ? 1 : UINT64_MAX;
 }
 
-bool pk_claim_join(struct pk_machine *m, struct pk_claim *c, bool last)
+bool pk_claim_join(struct pk_machine *m, struct pk_claim *c)
 {
-    const struct pk_node *n = pk_tree_last(&c->lease->claims);
-    if (last && n != NULL && order_claim(c, n) <= 0) {
-        return false;
-    }
     if (!pk_tree_insert(&c->lease->claims, &c->node, c, order_claim)) {
         return false;
     }
@@ -203,7 +210,7 @@ void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t 
  * looking at any one hold tells about all. */
 static bool compatible(const struct pk_lock *l, enum pk_mode mode)
 {
-    if (l->closed != NULL) {
+    if (pk_lock_is_closed(l)) {
         return false;
     }
     if (mode == PK_SLOT) {
@@ -248,6 +255,7 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
     c->timer = NULL;
     count_claim(m, c, false);
     c->token = ++m->last_token;
+    pk_work_done(m, c->n_parts);
     uint64_t waited_ms = m->clock - c->since_ms;
     c->since_ms = m->clock;
     count_claim(m, c, true);
@@ -264,23 +272,78 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
         pk_event(m, e);
         touch(m, c->parts[i].lock);
     }
+    pk_item_in(m, PK_ITEM_CLAIM, c);
 }
 
-/* W1 */
-static void settle(struct pk_machine *m, struct pk_lock *l)
+/* S5: PK_END_NONE while a waiting claim may be granted, else why it is over, although it
+ * is still in its queues. */
+static enum pk_end wait_over(const struct pk_machine *m, const struct pk_claim *c)
 {
-    struct pk_node *head = pk_tree_first(&l->queue);
-    while (head != NULL && pk_claim_ready(pk_claim_of(part_at(head)))) {
-        struct pk_claim *c = pk_claim_of(part_at(head));
-        for (uint32_t i = 0; i < c->n_parts; i++) {
-            unlink_part(&c->parts[i]);
-        }
-        pk_claim_grant(m, c);
-        head = pk_tree_first(&l->queue);
+    enum pk_end end = pk_lease_over(m, c->lease);
+    bool timed_out = c->timer != NULL && pk_timer_is_due(m, c->timer);
+    return end == PK_END_NONE && timed_out ? PK_END_TIMED_OUT : end;
+}
+
+/* The claim at the head of the queue if something can be done about it now, or NULL. */
+static struct pk_claim *movable_head(const struct pk_machine *m, const struct pk_lock *l)
+{
+    struct pk_node *n = pk_tree_first(&l->queue);
+    struct pk_claim *c = n == NULL ? NULL : pk_claim_of(part_at(n));
+    bool moves = c != NULL && (wait_over(m, c) != PK_END_NONE || pk_claim_ready(c));
+    return moves ? c : NULL;
+}
+
+/* Grants the claim at the head of a queue, or ends it when it is over. */
+static void move_head(struct pk_machine *m, struct pk_claim *c)
+{
+    enum pk_end over = wait_over(m, c);
+    if (over != PK_END_NONE) {
+        pk_claim_end(m, c, &(struct pk_ending){.why = over});
+        return;
+    }
+    pk_item_out(m, PK_ITEM_CLAIM, c);
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        unlink_part(&c->parts[i]);
+    }
+    pk_claim_grant(m, c);
+}
+
+void pk_lock_time(struct pk_machine *m, struct pk_lock *l, enum pk_timer_kind kind,
+                  uint64_t id, uint64_t at)
+{
+    PK_ASSERT(l->timer == NULL);
+    l->timer = pk_timer_new(m, kind, id, l, at);
+    m->n_timed++;
+    pk_item_in(m, PK_ITEM_LOCK, l);
+}
+
+static void untime(struct pk_machine *m, struct pk_lock *l)
+{
+    if (l->timer != NULL) {
+        pk_item_out(m, PK_ITEM_LOCK, l);
+        pk_timer_free(m, l->timer);
+        l->timer = NULL;
+        m->n_timed--;
+    }
+}
+
+/* W1; `first`: also when no work is left, one claim moves. */
+static void settle(struct pk_machine *m, struct pk_lock *l, bool first)
+{
+    struct pk_claim *head = movable_head(m, l);
+    while (head != NULL && (first || m->work > 0)) {
+        move_head(m, head);
+        head = movable_head(m, l);
+        first = false;
+    }
+    if (head != NULL && l->timer == NULL) {
+        pk_lock_time(m, l, PK_TIMER_SETTLE, m->next_seq++, m->clock); /* S5 */
+    } else if (head == NULL && !pk_lock_is_closed(l)) {
+        untime(m, l);
     }
     if (l->n_holds == 0 && l->n_waits == 0) {
         l->slots = 0;
-        if (l->closed == NULL) {
+        if (l->timer == NULL && !l->touched) {
             pk_lock_free(m, l);
         }
     }
@@ -289,11 +352,13 @@ static void settle(struct pk_machine *m, struct pk_lock *l)
 void pk_locks_settle(struct pk_machine *m)
 {
     /* The list may grow while it is worked off: a granted set touches its other locks
-     * (W2). */
+     * (W2). What a command itself has touched moves at once, so that few are never put
+     * off (S5). */
+    uint32_t at_once = m->n_touched;
     for (uint32_t i = 0; i < m->n_touched; i++) {
         struct pk_lock *l = m->touched[i];
         l->touched = 0;
-        settle(m, l);
+        settle(m, l, i < at_once);
     }
     m->n_touched = 0;
 }
@@ -310,7 +375,7 @@ static bool grantable(const struct pk_attempt *a, uint32_t i)
     }
     bool claimed = l->n_holds + l->n_waits > 0;
     return claimed ? l->n_waits == 0 && compatible(l, a->c->parts[i].mode)
-                   : l->closed == NULL;
+                   : !pk_lock_is_closed(l);
 }
 
 struct pk_attempt pk_attempt_begin(const struct pk_machine *m, const struct pk_command *c,
@@ -358,12 +423,13 @@ static void reply_from_claim(struct pk_machine *m, const struct pk_command *c,
         pk_reply(m, c, PK_OK)->token = claim->token;
         return;
     }
-    /* It waits, so some part is behind somebody or not compatible (I5). */
+    /* It waits, so some part is behind somebody or not compatible (I5); or its grant is
+     * put off, and any part will do (S5). */
     const struct pk_claim_part *p = claim->parts;
-    while (pk_tree_first(&p->lock->queue) == &p->node &&
+    const struct pk_claim_part *last = p + claim->n_parts - 1;
+    while (p < last && pk_tree_first(&p->lock->queue) == &p->node &&
            compatible(p->lock, (enum pk_mode)p->mode)) {
         p++;
-        PK_ASSERT(p < claim->parts + claim->n_parts);
     }
     struct pk_effect e = plain_reply(c, PK_QUEUED);
     e.place = claim->place;
@@ -439,7 +505,7 @@ struct pk_claim *pk_attempt_claim(struct pk_machine *m, const struct pk_attempt 
         claim->parts[i].lock->slots = p->slots;
         claim->parts[i].mode = (uint8_t)p->mode;
     }
-    bool joined = pk_claim_join(m, claim, false);
+    bool joined = pk_claim_join(m, claim);
     PK_ASSERT(joined);
     return claim;
 }
@@ -465,6 +531,7 @@ static void enqueue(struct pk_machine *m, struct pk_claim *claim,
         uint64_t at = m->clock + a->c->wait_ms;
         claim->timer = pk_timer_new(m, PK_TIMER_CLAIM, claim->seq, claim, at);
     }
+    pk_item_in(m, PK_ITEM_CLAIM, claim);
 }
 
 /* A refusal is final for its request id: should a late copy of it arrive when the lock is
@@ -547,11 +614,14 @@ static bool unclean(enum pk_end why)
 static void shut(struct pk_machine *m, struct pk_lock *l, uint32_t delay_ms)
 {
     uint64_t until = m->clock + delay_ms;
-    if (l->closed == NULL) {
-        pk_lock_shut(m, l, m->next_seq++, until);
-    } else if (l->closed->at < until) {
-        pk_timer_disarm(m, l->closed);
-        pk_timer_arm(m, l->closed, until);
+    if (!pk_lock_is_closed(l)) {
+        untime(m, l); /* who waits is looked at when it opens */
+        pk_lock_time(m, l, PK_TIMER_LOCK, m->next_seq++, until);
+    } else if (l->timer->at < until) {
+        pk_item_out(m, PK_ITEM_LOCK, l);
+        pk_timer_disarm(m, l->timer);
+        pk_timer_arm(m, l->timer, until);
+        pk_item_in(m, PK_ITEM_LOCK, l);
     } else {
         return;
     }
@@ -572,6 +642,8 @@ static enum pk_status outcome_of(const struct pk_claim *c, enum pk_end why)
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e)
 {
     bool held = c->token != 0;
+    pk_work_done(m, c->n_parts);
+    pk_item_out(m, PK_ITEM_CLAIM, c);
     for (uint32_t i = 0; i < c->n_parts; i++) {
         struct pk_claim_part *p = &c->parts[i];
         unlink_part(p);
@@ -593,18 +665,13 @@ void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_endi
     pk_claim_free(m, c);
 }
 
-void pk_lock_shut(struct pk_machine *m, struct pk_lock *l, uint64_t id, uint64_t until)
+void pk_lock_due(struct pk_machine *m, struct pk_lock *l)
 {
-    l->closed = pk_timer_new(m, PK_TIMER_LOCK, id, l, until);
-    m->n_closed++;
-}
-
-void pk_lock_opened(struct pk_machine *m, struct pk_lock *l)
-{
-    pk_timer_free(m, l->closed);
-    l->closed = NULL;
-    m->n_closed--;
-    pk_event(m, (struct pk_effect){.kind = PK_EV_OPENED, .name = pk_lock_name(l)});
+    pk_work_done(m, 1);
+    if (pk_lock_is_closed(l)) {
+        pk_event(m, (struct pk_effect){.kind = PK_EV_OPENED, .name = pk_lock_name(l)});
+    }
+    untime(m, l);
     touch(m, l);
 }
 
@@ -707,8 +774,10 @@ void pk_lock_value(struct pk_machine *m, const struct pk_command *c)
         refuse(m, l, c, PK_LIMIT);
         return;
     }
+    pk_item_out(m, PK_ITEM_CLAIM, claim);
     pk_blob_free(m, claim->value);
     claim->value = pk_blob_new(m, c->value);
+    pk_item_in(m, PK_ITEM_CLAIM, claim);
     pk_reply(m, c, PK_OK)->token = c->token;
     for (uint32_t i = 0; i < claim->n_parts; i++) {
         struct pk_effect e = about(PK_EV_VALUE, &claim->parts[i]);

@@ -34,7 +34,7 @@ static struct pk_look_lock look_over(const struct pk_lock *l)
         .holders = l->n_holds,
         .waiters = l->n_waits,
         .slots = l->slots,
-        .closed_until_ms = l->closed == NULL ? 0 : l->closed->at,
+        .closed_until_ms = pk_lock_is_closed(l) ? l->timer->at : 0,
     };
     const struct pk_claim_part *oldest = pk_lock_oldest_hold(l);
     if (oldest != NULL) {

@@ -65,7 +65,6 @@ static int order_timer(const void *key, const struct pk_node *node)
 
 void pk_timer_arm(struct pk_machine *m, struct pk_timer *t, uint64_t at)
 {
-    PK_ASSERT(at > m->clock);
     t->at = at;
     bool in = pk_tree_insert(&m->timers, &t->node, t, order_timer);
     PK_ASSERT(in);
@@ -100,30 +99,84 @@ void pk_timer_free(struct pk_machine *m, struct pk_timer *t)
     }
 }
 
+bool pk_timer_is_due(const struct pk_machine *m, const struct pk_timer *t)
+{
+    return t->at <= m->clock;
+}
+
+uint64_t pk_timer_left(const struct pk_machine *m, const struct pk_timer *t)
+{
+    if (t == NULL) {
+        return 0;
+    }
+    return pk_timer_is_due(m, t) ? 1 : t->at - m->clock;
+}
+
+void pk_work_done(struct pk_machine *m, uint32_t units)
+{
+    m->work = m->work > units ? m->work - units : 0;
+}
+
+/* E5: ends the leases of before the restore, by id. */
+static void sweep(struct pk_machine *m)
+{
+    struct pk_node *n = pk_lease_seek(m, m->swept_below);
+    while (n != NULL && PK_OWNER(n, struct pk_lease, by_id)->id < m->restored_below) {
+        struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_id);
+        m->swept_below = l->id;
+        if (l->end == PK_END_NONE) {
+            if (m->work == 0) {
+                return;
+            }
+            pk_lease_end(m, l, &(struct pk_ending){.why = PK_END_RESTORED});
+        }
+        n = pk_tree_next(n); /* only now: the end may forget others, but not this one */
+    }
+    pk_timer_free(m, m->sweep);
+    m->sweep = NULL;
+}
+
 static void timer_due(struct pk_machine *m, struct pk_timer *t)
 {
-    if (t->kind == PK_TIMER_LEASE) {
-        pk_lease_end(m, t->owner, &(struct pk_ending){.why = PK_END_EXPIRED});
-    } else if (t->kind == PK_TIMER_CLAIM) {
+    switch (t->kind) {
+    case PK_TIMER_LEASE: {
+        struct pk_lease *l = t->owner;
+        pk_lease_end(m, l, &(struct pk_ending){.why = pk_lease_over(m, l)});
+        break;
+    }
+    case PK_TIMER_CLAIM: {
         struct pk_claim *c = t->owner;
         enum pk_end why = c->token == 0 ? PK_END_TIMED_OUT : PK_END_OVERHELD;
         pk_claim_end(m, c, &(struct pk_ending){.why = why});
-    } else if (t->kind == PK_TIMER_LOCK) {
-        pk_lock_opened(m, t->owner);
-    } else {
+        break;
+    }
+    case PK_TIMER_LOCK:
+    case PK_TIMER_SETTLE:
+        pk_lock_due(m, t->owner);
+        break;
+    case PK_TIMER_FENCE:
         pk_fence_ended(m, t->owner);
+        break;
+    case PK_TIMER_SWEEP:
+        sweep(m);
+        break;
     }
 }
 
-/* S2. All that is due ends before anybody is woken, so nothing is granted to the overdue.
+/* S2, S5. What is due ends before anybody is woken, so nothing is granted to the overdue.
  */
-static void advance(struct pk_machine *m, uint64_t stamp)
+static void advance(struct pk_machine *m, const struct pk_command *c)
 {
-    if (stamp > m->clock) {
-        m->clock = stamp;
+    bool moves = c->stamp_ms > m->clock;
+    if (moves) {
+        m->clock = c->stamp_ms;
+    }
+    if (moves || c->verb == PK_TICK || c->verb == PK_LEAP) {
+        m->work = m->limits.step_work;
     }
     struct pk_node *first = pk_tree_first(&m->timers);
-    while (first != NULL && PK_OWNER(first, struct pk_timer, node)->at <= m->clock) {
+    while (m->work > 0 && first != NULL &&
+           pk_timer_is_due(m, PK_OWNER(first, struct pk_timer, node))) {
         timer_due(m, PK_OWNER(first, struct pk_timer, node));
         first = pk_tree_first(&m->timers);
     }
@@ -282,7 +335,7 @@ static void configure(struct pk_machine *m, const struct pk_command *c)
 static void leap(struct pk_machine *m, const struct pk_command *c)
 {
     uint64_t from = c->token > m->last_token ? c->token : m->last_token;
-    if (from > PK_TOKEN_MAX - PK_TOKEN_LEAP) {
+    if (from + PK_TOKEN_LEAP + m->stats.waits > PK_TOKEN_MAX) {
         pk_reply_limit(m, c, "tokens");
         return;
     }
@@ -290,15 +343,12 @@ static void leap(struct pk_machine *m, const struct pk_command *c)
     m->next_lease = m->next_lease > m->last_token ? m->next_lease : m->last_token;
     pk_reply(m, c, PK_OK)->token = m->last_token;
     pk_event(m, (struct pk_effect){.kind = PK_EV_LEAPT, .token = m->last_token});
-    struct pk_node *n = pk_tree_first(&m->leases);
-    while (n != NULL) {
-        struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_id);
-        if (l->end == PK_END_NONE) {
-            pk_lease_end(m, l, &(struct pk_ending){.why = PK_END_RESTORED});
-        }
-        n = pk_tree_next(
-            n); /* only now: the end may forget older ones, but never this one */
+    m->restored_below = m->next_lease;
+    m->swept_below = 0;
+    if (m->sweep == NULL) {
+        m->sweep = pk_timer_new(m, PK_TIMER_SWEEP, 0, m, m->clock);
     }
+    sweep(m);
 }
 
 static void run(struct pk_machine *m, const struct pk_command *c)
@@ -348,7 +398,7 @@ void pk_machine_step(struct pk_machine *m, const struct pk_command *c,
         m->out = NULL;
         return;
     }
-    advance(m, c->stamp_ms);
+    advance(m, c);
     if (authorized(m, c)) {
         run(m, c);
     } else {
@@ -365,7 +415,10 @@ struct pk_machine *pk_machine_new(void)
     struct pk_machine *m = pk_zeroed(sizeof *m);
     m->next_lease = 1;
     m->next_seq = 1;
+    m->next_ended = 1;
+    m->restored_below = 1;
     m->limits = pk_limits_default();
+    m->work = m->limits.step_work;
     return m;
 }
 
@@ -384,6 +437,8 @@ void pk_machine_free(struct pk_machine *m)
     while ((n = pk_tree_first(&m->fences)) != NULL) {
         pk_fence_free(m, PK_OWNER(n, struct pk_fence, node));
     }
+    pk_timer_free(m, m->sweep);
+    pk_view_end(m);
     pk_replies_free(&m->replies);
     pk_door_resize(m->touched, 0);
     pk_door_resize(m, 0);
@@ -419,7 +474,8 @@ enum pk_claim_state pk_machine_claim(const struct pk_machine *m, uint64_t lease,
                                      uint64_t request, uint64_t *token)
 {
     const struct pk_lease *l = pk_lease_find(m, lease);
-    const struct pk_claim *c = l == NULL ? NULL : pk_lease_claim(l, request);
+    bool alive = l != NULL && pk_lease_over(m, l) == PK_END_NONE;
+    const struct pk_claim *c = alive ? pk_lease_claim(l, request) : NULL;
     if (c == NULL) {
         return PK_CLAIM_NONE;
     }
@@ -430,5 +486,5 @@ enum pk_claim_state pk_machine_claim(const struct pk_machine *m, uint64_t lease,
 enum pk_end pk_machine_lease_end(const struct pk_machine *m, uint64_t lease)
 {
     const struct pk_lease *l = pk_lease_find(m, lease);
-    return l == NULL ? PK_END_FORGOTTEN : l->end;
+    return l == NULL ? PK_END_FORGOTTEN : pk_lease_over(m, l);
 }

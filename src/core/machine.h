@@ -52,17 +52,50 @@ enum pk_claim_state pk_machine_claim(const struct pk_machine *m, uint64_t lease,
  * opened). */
 enum pk_end pk_machine_lease_end(const struct pk_machine *m, uint64_t lease);
 
-/* The canonical bytes of the state: identical for identical state. *out comes from door.h
- * (free with pk_door_resize(p, 0)); returns their number. */
-size_t pk_machine_snapshot(const struct pk_machine *m, unsigned char **out);
-/* The machine of a snapshot; NULL when the bytes are damaged, cut short, or of another
- * version. */
-struct pk_machine *pk_machine_restore(const unsigned char *in, size_t len);
-/* A digest of the state: equal states, equal digests. Linear in the state's size. */
+/* A digest of the state: equal states, equal digests. Kept up with every change, so its
+ * cost does not depend on the state's size. */
 uint64_t pk_machine_digest(const struct pk_machine *m);
 
+/* ---- snapshots ---- */
+
+enum { PK_SNAPSHOT_VERSION = 1 };
+
+/* Begins to view the state as it is now; it may change meanwhile. One view at a time, and
+ * only until the machine is freed. */
+void pk_view_begin(struct pk_machine *m);
+/* Copies the next bytes of the snapshot, at most `room`. Its cost is bounded by `room`
+ * and a constant, so there may be none now and more later. */
+size_t pk_view_read(struct pk_machine *m, void *to, size_t room);
+/* True when all bytes have been read. */
+bool pk_view_is_done(const struct pk_machine *m);
+/* Once done: false when the state in memory was not what its digest says, so this memory
+ * can't be trusted. */
+bool pk_view_is_sound(const struct pk_machine *m);
+/* Ends the view, done or not. */
+void pk_view_end(struct pk_machine *m);
+
+/* Makes a machine from the bytes of a snapshot, in pieces of any size. */
+struct pk_restore;
+struct pk_restore *pk_restore_begin(void);
+/* False: the bytes are damaged, or of another version. */
+bool pk_restore_feed(struct pk_restore *s, const void *bytes, size_t len);
+/* The version that the snapshot says it has; 0: its beginning has not come yet, or is no
+ * snapshot's. */
+uint32_t pk_restore_version(const struct pk_restore *s);
+/* The digest of what has been read so far. */
+uint64_t pk_restore_digest(const struct pk_restore *s);
+/* The machine, or NULL when the snapshot was not complete; frees `s`. */
+struct pk_machine *pk_restore_end(struct pk_restore *s);
+
+/* A whole snapshot at once: identical bytes for identical state. *out comes from door.h
+ * (free with pk_door_resize(p, 0)); returns their number. No view may be under way. */
+size_t pk_machine_snapshot(struct pk_machine *m, unsigned char **out);
+/* The machine of a whole snapshot, whose invariants are checked too; NULL when the bytes
+ * are damaged, cut short, or of another version. */
+struct pk_machine *pk_machine_restore(const unsigned char *in, size_t len);
+
 /* Re-derives every invariant of the README; NULL when all hold, else the broken one's
- * sentence. Linear in the state's size: for tests, fuzzers and the simulator. */
+ * sentence. Linear in the state's size: for tests, fuzzers, the simulator and backups. */
 const char *pk_machine_check(const struct pk_machine *m);
 
 #endif

@@ -7,17 +7,25 @@
 #ifndef PICKET_CORE_STATE_H
 #define PICKET_CORE_STATE_H
 
+#include "core/item.h"
 #include "core/machine.h"
 #include "core/tree.h"
 
 /* Who owns a timer; also the second sort key, so that at one instant leases end first. */
-enum pk_timer_kind { PK_TIMER_LEASE, PK_TIMER_CLAIM, PK_TIMER_LOCK, PK_TIMER_FENCE };
+enum pk_timer_kind {
+    PK_TIMER_LEASE,
+    PK_TIMER_CLAIM,
+    PK_TIMER_LOCK,
+    PK_TIMER_FENCE,
+    PK_TIMER_SETTLE, /* of a lock whose waiters could not all be granted at once (S5) */
+    PK_TIMER_SWEEP,  /* of leases that end by a restore (E5) */
+};
 
 struct pk_timer {
     struct pk_node node; /* in pk_machine.timers, by (at, kind, id) */
     uint64_t at;
-    uint64_t id; /* lease id, claim seq, or the seq at which the lock first closed or the
-                    fence was written */
+    uint64_t id; /* lease id, claim seq, or the seq at which the lock first closed or was
+                    left to be settled, or the fence was written; 0: the sweep */
     void *owner;
     enum pk_timer_kind kind;
 };
@@ -46,7 +54,10 @@ struct pk_lease {
     struct pk_node by_open; /* only when `opened_by` is not 0 */
     struct pk_timer timer;  /* armed while alive */
     uint64_t id;
-    uint64_t ttl_ms;
+    union {
+        uint64_t ttl_ms;    /* while alive */
+        uint64_t ended_nth; /* once ended: its place among all leases that ended */
+    };
     uint64_t opened_by;    /* the request id of its OPEN */
     uint64_t forgotten;    /* the greatest request id whose answer was dropped */
     struct pk_tree claims; /* by (request, seq) */
@@ -54,7 +65,9 @@ struct pk_lease {
     struct pk_replies replies;
     struct pk_blob *label;
     struct pk_lease *next_ended; /* the ended list, oldest first */
-    enum pk_end end;             /* PK_END_NONE while alive */
+    uint16_t view;               /* the last view that has its item */
+    uint8_t end;                 /* enum pk_end; PK_END_NONE until it begins to end */
+    bool ending;                 /* some of its claims are still there (S5) */
     bool keyed;                  /* opened for one key, and carries it alone (K) */
 };
 
@@ -77,16 +90,18 @@ struct pk_claim {
     uint32_t max_hold_ms;
     uint32_t lock_delay_ms;
     uint32_t place; /* in the queue on arrival; 0 when it never waited */
+    uint16_t view;  /* the last view that has its item */
     uint8_t n_parts;
     struct pk_claim_part parts[];
 };
 
 struct pk_lock {
-    struct pk_tree holds;    /* parts by token */
-    struct pk_tree queue;    /* parts by seq */
-    struct pk_timer *closed; /* NULL: open */
+    struct pk_tree holds;   /* parts by token */
+    struct pk_tree queue;   /* parts by seq */
+    struct pk_timer *timer; /* closed until then; or to be settled; or NULL */
     uint32_t n_holds, n_waits;
     uint32_t slots;      /* 0: exclusive and shared */
+    uint16_t view;       /* the last view that has its item; only a timed one has one */
     uint8_t touched;     /* it is on the list of locks to settle */
     struct pk_node node; /* in pk_machine.locks; beside the name, which lookups compare */
     uint8_t name_len;
@@ -100,7 +115,8 @@ struct pk_fence {
     uint64_t shadowed;     /* calls with a lower token that were let through */
     struct pk_timer *ends; /* NULL: it stays for good (F10) */
     struct pk_blob *value;
-    bool shadow; /* in shadow mode (F7) */
+    uint16_t view; /* the last view that has its item */
+    bool shadow;   /* in shadow mode (F7) */
     uint8_t name_len;
     char name[];
 };
@@ -110,6 +126,7 @@ struct pk_machine {
     uint64_t last_token;
     uint64_t next_lease;
     uint64_t next_seq;
+    uint64_t next_ended; /* the place of the next lease that ends */
     struct pk_limits limits;
     struct pk_tree leases;   /* by id, the remembered ended ones included */
     struct pk_tree openings; /* leases by opened_by */
@@ -118,8 +135,16 @@ struct pk_machine {
     struct pk_tree timers;   /* by (at, kind, id) */
     struct pk_lease *ended_first, *ended_last;
     struct pk_replies replies; /* R2 */
-    uint32_t n_ended, n_closed;
+    uint32_t n_ended;
+    uint32_t n_timed;        /* locks that have a timer */
+    uint32_t work;           /* what may still end or be granted at once (S5) */
+    uint64_t restored_below; /* leases with a lower id end by a restore (E5) */
+    struct pk_timer *sweep;  /* armed while there are any; or NULL */
+    uint64_t swept_below;    /* where the sweep goes on; no part of the state */
     struct pk_stats stats;
+    uint64_t items;       /* the sum of their hashes (item.h) */
+    struct pk_view *view; /* the one that is being read, or NULL */
+    uint16_t views;       /* its number; that of the last one if there is none now */
 
     /* Only during a step. */
     struct pk_effects *out;
@@ -160,6 +185,13 @@ void pk_reply_limit(struct pk_machine *m, const struct pk_command *c, const char
 /* Appends an event; `from` may be partly filled in. */
 void pk_event(struct pk_machine *m, struct pk_effect from);
 
+/* Takes units off the work that may still be done at once. */
+void pk_work_done(struct pk_machine *m, uint32_t units);
+/* A timer that is due: what is to happen has not happened yet (S5). */
+bool pk_timer_is_due(const struct pk_machine *m, const struct pk_timer *t);
+/* How long until then; at least 1, also when it is due. 0: NULL, there is none. */
+uint64_t pk_timer_left(const struct pk_machine *m, const struct pk_timer *t);
+
 /* True when `more` bytes fit under limits.stored_bytes; none always do. */
 bool pk_room_for(const struct pk_machine *m, uint64_t more);
 
@@ -182,6 +214,11 @@ void pk_lease_close(struct pk_machine *m, const struct pk_command *c);
 void pk_lease_show(struct pk_machine *m, const struct pk_command *c);
 
 struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id);
+/* PK_END_NONE while the lease is alive, else why it is over; its claims may still be
+ * there (S5). */
+enum pk_end pk_lease_over(const struct pk_machine *m, const struct pk_lease *l);
+/* True when all of it has ended, and only the memory of it is left. */
+bool pk_lease_has_ended(const struct pk_lease *l);
 /* The live lease of `c`; NULL after having replied why not (L4). */
 struct pk_lease *pk_lease_alive(struct pk_machine *m, const struct pk_command *c);
 /* Opens a lease with the TTL, label and request of `c` (L1), with its event. */
@@ -189,13 +226,16 @@ struct pk_lease *pk_lease_begin(struct pk_machine *m, const struct pk_command *c
                                 bool keyed);
 /* Gives the lease this TTL and the deadline that follows from it (L2). */
 void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms);
-/* Ends the lease and all its claims (L5); the locks touched still have to settle. */
+/* Ends the lease and its claims (L5), or goes on with that (S5); the locks touched still
+ * have to settle. */
 void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e);
 uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l);
 /* Links a lease, whose fields are set, into the trees. False, and nothing done, when its
  * id or its opening request is there already: only a damaged snapshot can bring that. */
 bool pk_lease_join(struct pk_machine *m, struct pk_lease *l);
-void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l);
+void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l, uint64_t nth);
+/* The first one whose id is not less than that: its node in the tree by id, or NULL. */
+struct pk_node *pk_lease_seek(const struct pk_machine *m, uint64_t id);
 void pk_lease_free(struct pk_machine *m, struct pk_lease *l);
 
 /* Answers a repeat (R1) and returns true; false: the request is new. */
@@ -239,10 +279,9 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c);
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
 struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
 struct pk_claim *pk_claim_new(uint32_t n_parts);
-/* Puts the claim into its lease, after all claims that are there: false, and nothing
- * done, when its (request, seq) is not greater than theirs and `last` asks for that, or
- * is there already. */
-bool pk_claim_join(struct pk_machine *m, struct pk_claim *c, bool last);
+/* Puts the claim into its lease. False, and nothing done, when its (request, seq) is
+ * there already. */
+bool pk_claim_join(struct pk_machine *m, struct pk_claim *c);
 /* Adds the part to its lock's queue or holds, as the claim's token says. False, and
  * nothing done, when one with that token or seq is there already. */
 bool pk_claim_link_part(struct pk_claim_part *p);
@@ -254,11 +293,16 @@ bool pk_claim_ready(const struct pk_claim *c);
 struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name);
 struct pk_lock *pk_lock_get(struct pk_machine *m, struct pk_bytes name);
 struct pk_bytes pk_lock_name(const struct pk_lock *l);
+/* The node of the first lock whose name is greater, or NULL. */
+struct pk_node *pk_lock_after(const struct pk_machine *m, struct pk_bytes name);
 /* The hold with the lowest token: the one that has been there longest; or NULL. */
 struct pk_claim_part *pk_lock_oldest_hold(const struct pk_lock *l);
-/* Closes an open lock until then, under the id; and opens it again. */
-void pk_lock_shut(struct pk_machine *m, struct pk_lock *l, uint64_t id, uint64_t until);
-void pk_lock_opened(struct pk_machine *m, struct pk_lock *l);
+bool pk_lock_is_closed(const struct pk_lock *l);
+/* Gives a lock without a timer one, under the id: closed until then, or to be settled. */
+void pk_lock_time(struct pk_machine *m, struct pk_lock *l, enum pk_timer_kind kind,
+                  uint64_t id, uint64_t at);
+/* Its timer is due: opens it, or settles it with the other touched ones. */
+void pk_lock_due(struct pk_machine *m, struct pk_lock *l);
 void pk_lock_free(struct pk_machine *m, struct pk_lock *l);
 /* Wakes whoever is ready in the touched locks (W1, W2). */
 void pk_locks_settle(struct pk_machine *m);
@@ -277,11 +321,21 @@ void pk_fence_set(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_get(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_mode(struct pk_machine *m, const struct pk_command *c);
 void pk_fence_show(struct pk_machine *m, const struct pk_command *c);
+struct pk_fence *pk_fence_find(const struct pk_machine *m, struct pk_bytes name);
+/* The node of the first fence whose name is greater, or NULL. */
+struct pk_node *pk_fence_after(const struct pk_machine *m, struct pk_bytes name);
 struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name);
 /* Keeps a fence that has no timer until then, under the id; and the end of it (F10). */
 void pk_fence_keep(struct pk_machine *m, struct pk_fence *f, uint64_t id, uint64_t until);
 void pk_fence_ended(struct pk_machine *m, struct pk_fence *f);
 struct pk_bytes pk_fence_name(const struct pk_fence *f);
 void pk_fence_free(struct pk_machine *m, struct pk_fence *f);
+
+/* ---- view.c ---- */
+
+/* Writes a item that the view being read has not got yet. */
+void pk_view_add(struct pk_machine *m, enum pk_item kind, void *thing);
+/* An ended lease leaves its list. */
+void pk_view_forget(struct pk_machine *m, const struct pk_lease *ended);
 
 #endif

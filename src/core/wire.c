@@ -3,9 +3,28 @@
 
 #include <string.h>
 
+/* Eight bytes at a time; the writer hashes the length by itself. */
+static void hash_bytes(struct pk_writer *w, const unsigned char *at, size_t len)
+{
+    while (len >= 8) {
+        w->digest = pk_hash(w->digest, pk_get_u64(at));
+        at += 8;
+        len -= 8;
+    }
+    if (len > 0) {
+        unsigned char rest[8] = {0};
+        memcpy(rest, at, len);
+        w->digest = pk_hash(w->digest, pk_get_u64(rest));
+    }
+}
+
 void pk_write_raw(struct pk_writer *w, const void *data, size_t len)
 {
     if (len == 0) {
+        return;
+    }
+    if (w->hashing) {
+        hash_bytes(w, data, len);
         return;
     }
     if (w->out != NULL) {
@@ -25,6 +44,10 @@ void pk_write_byte(struct pk_writer *w, unsigned byte)
 
 void pk_write_uint(struct pk_writer *w, uint64_t v)
 {
+    if (w->hashing) {
+        w->digest = pk_hash(w->digest, v);
+        return;
+    }
     unsigned char buf[10];
     size_t n = 0;
     while (v >= 0x80) {
@@ -117,4 +140,18 @@ uint64_t pk_digest(uint64_t digest, const void *data, size_t len)
         digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
     }
     return digest;
+}
+
+uint64_t pk_hash(uint64_t hash, uint64_t value)
+{
+    hash ^= value * UINT64_C(0x9e3779b97f4a7c15);
+    hash = (hash << 29) | (hash >> 35);
+    return hash * UINT64_C(0xbf58476d1ce4e5b9);
+}
+
+uint64_t pk_hash_end(uint64_t hash)
+{
+    hash = (hash ^ (hash >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    hash = (hash ^ (hash >> 29)) * UINT64_C(0x94d049bb133111eb);
+    return hash ^ (hash >> 32);
 }

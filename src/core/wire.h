@@ -3,9 +3,8 @@
  * Bytes out and bytes in, for commands, snapshots and digests.
  *
  * Integers are little-endian base-128 varints in their one shortest form, strings are a
- * varint length and the bytes. A writer can count, write, or only digest: the same code
- * that writes a snapshot also measures it and gives the state its digest, so the three
- * can't disagree.
+ * varint length and the bytes. A writer counts, writes or hashes: the same code that
+ * writes a record also measures it and gives it its hash, so the three can't disagree.
  */
 #ifndef PICKET_CORE_WIRE_H
 #define PICKET_CORE_WIRE_H
@@ -21,6 +20,7 @@ struct pk_writer {
     size_t len;
     uint64_t digest;
     bool digesting;
+    bool hashing; /* hash the values into `digest`, and do nothing else */
 };
 
 void pk_write_raw(struct pk_writer *w, const void *data, size_t len);
@@ -50,5 +50,10 @@ uint64_t pk_get_u64(const unsigned char *in);
  * damage, not against malice. */
 #define PK_DIGEST_START UINT64_C(0xcbf29ce484222325)
 uint64_t pk_digest(uint64_t digest, const void *data, size_t len);
+
+/* Goes on with one value of a hash, and ends it. For sums of hashes, whose parts must
+ * look random; not against malice either. */
+uint64_t pk_hash(uint64_t hash, uint64_t value);
+uint64_t pk_hash_end(uint64_t hash);
 
 #endif

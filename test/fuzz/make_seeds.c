@@ -15,7 +15,13 @@
 #include "core/machine.h"
 #include "model/generate.h"
 
-enum { WORLDS = 60, COMMANDS = 40, STREAM_BYTES = 4096, PATH_BYTES = 4096 };
+enum {
+    WORLDS = 60,
+    COMMANDS = 40,
+    STREAM_BYTES = 4096,
+    PATH_BYTES = 4096,
+    END_BYTES = 10, /* of a snapshot: its last item */
+};
 
 static void write_file(const char *directory, const char *target, unsigned number,
                        const unsigned char *head, size_t head_len,
@@ -56,7 +62,7 @@ static void write_world(const char *directory, unsigned number)
     if (bytes < STREAM_BYTES) {
         unsigned char mend = (unsigned char)(number % 2);
         write_file(directory, "snapshot", number, &mend, 1, snapshot,
-                   bytes - mend * (size_t)8);
+                   bytes - mend * (size_t)END_BYTES);
     }
     pk_door_resize(snapshot, 0);
     pk_effects_free(&effects);

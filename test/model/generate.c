@@ -301,7 +301,8 @@ static void fill_limits(struct generator *g, struct pk_limits *l)
                                            .value_bytes = 16,
                                            .stored_bytes = 120,
                                            .replies = 6,
-                                           .ended = 4};
+                                           .ended = 4,
+                                           .step_work = 3};
 #define X(name, initial, ceiling, text)                                                  \
     l->name = (uint32_t)(chance(g, 2, 3) ? (initial) : between(g, 1, tight.name));
     PK_LIMITS(X)
@@ -309,6 +310,7 @@ static void fill_limits(struct generator *g, struct pk_limits *l)
     if (chance(g, 2, 3)) {
         l->replies = (uint32_t)between(g, 1, 6);
         l->ended = (uint32_t)between(g, 1, 6);
+        l->step_work = (uint32_t)between(g, 1, 8);
     }
 }
 

@@ -12,9 +12,12 @@ struct model *model_new(void)
     }
     m->next_lease = 1;
     m->next_seq = 1;
+    m->restored_below = 1;
+    m->sweep = NEVER;
 #define X(name, initial, ceiling, text) m->limits.name = initial;
     PK_LIMITS(X)
 #undef X
+    m->work = m->limits.step_work;
     return m;
 }
 
@@ -29,10 +32,15 @@ void model_free(struct model *m)
     for (size_t i = 0; i < m->n_closings; i++) {
         free(m->closings[i].name.data);
     }
+    for (size_t i = 0; i < m->n_settlings; i++) {
+        free(m->settlings[i].name.data);
+    }
     for (size_t i = 0; i < m->n_fences; i++) {
         free(m->fences[i].name.data);
         free(m->fences[i].value.data);
     }
+    free(m->settlings);
+    free(m->ending);
     free(m->leases);
     free(m->ended);
     free(m->claims);
@@ -71,7 +79,11 @@ static void leap(struct model *m, const struct pk_command *c, struct pk_effect *
     if (c->token > highest) {
         highest = c->token;
     }
-    if (highest + PK_TOKEN_LEAP > PK_TOKEN_MAX) {
+    uint64_t waiting = 0;
+    for (size_t i = 0; i < m->n_claims; i++) {
+        waiting += !m->claims[i].held;
+    }
+    if (highest + PK_TOKEN_LEAP + waiting > PK_TOKEN_MAX) {
         refuse_limit(reply, "tokens");
         return;
     }
@@ -82,9 +94,9 @@ static void leap(struct model *m, const struct pk_command *c, struct pk_effect *
     reply->token = m->last_token;
     struct pk_effect e = {.kind = PK_EV_LEAPT, .token = m->last_token};
     pk_effects_add(&m->events, &e);
-    while (m->n_leases > 0) {
-        end_lease_plainly(m, &m->leases[0], PK_END_RESTORED);
-    }
+    m->restored_below = m->next_lease;
+    m->sweep = m->sweep == NEVER ? m->clock : m->sweep;
+    sweep(m);
 }
 
 /* L1: true when this opening was asked for before and is remembered. */
@@ -93,7 +105,20 @@ static bool repeats_open(const struct model *m, uint64_t request, struct pk_effe
     for (size_t i = 0; i < m->n_leases && request != 0; i++) {
         if (m->leases[i].opened_by == request) {
             reply->lease = m->leases[i].id;
-            reply->left_ms = m->leases[i].deadline - m->clock;
+            reply->end = over(m, &m->leases[i]);
+            if (reply->end == PK_END_NONE) {
+                reply->left_ms = m->leases[i].deadline - m->clock;
+            } else {
+                reply->status = PK_LOST;
+            }
+            return true;
+        }
+    }
+    for (size_t i = 0; i < m->n_ending && request != 0; i++) {
+        if (m->ending[i].opened_by == request) {
+            reply->lease = m->ending[i].id;
+            reply->status = PK_LOST;
+            reply->end = m->ending[i].end;
             return true;
         }
     }
@@ -168,10 +193,9 @@ static void lease_close(struct model *m, const struct pk_command *c,
                         struct pk_effect *reply)
 {
     struct model_lease *lease = live_lease(m, c->lease);
-    const struct model_lease *ended = ended_lease(m, c->lease);
     if (lease != NULL) {
         end_lease_plainly(m, lease, PK_END_CLOSED);
-    } else if (ended == NULL || ended->end != PK_END_CLOSED) {
+    } else if (model_lease_end(m, c->lease) != PK_END_CLOSED) {
         refuse_dead(m, c->lease, reply);
     }
 }
@@ -179,6 +203,7 @@ static void lease_close(struct model *m, const struct pk_command *c,
 void tell_blocker(struct model *m, const struct model_claim *c, struct pk_effect *reply)
 {
     uint32_t i = first_blocked(m, c);
+    i = i < c->n_parts ? i : c->n_parts - 1; /* its grant is put off (S5) */
     struct pk_bytes name = bytes_of(c->parts[i].name);
     struct model_claim *oldest = oldest_hold(m, name);
     reply->name = name;
@@ -352,8 +377,8 @@ static void end_hold(struct model *m, const struct pk_command *c, struct pk_effe
     enum pk_end end = breaks ? PK_END_BROKEN : PK_END_RELEASED;
     struct pk_bytes by = breaks ? c->principal : pk_text("");
     struct pk_bytes why = breaks ? c->reason : pk_text("");
-    struct model_lease *lease = live_lease(m, claim->lease);
-    if (lease->keyed) { /* K6 */
+    struct model_lease *lease = known_lease(m, claim->lease);
+    if (lease != NULL && lease->keyed) { /* K6 */
         end_lease(m, lease, end, by, why);
     } else {
         end_claim(m, claim, end, by, why);
@@ -533,7 +558,7 @@ void model_step(struct model *m, const struct pk_command *c, struct pk_effects *
         pk_effects_add(out, &reply);
         return;
     }
-    pass_time(m, c->stamp_ms);
+    pass_time(m, c);
     append(out, &m->events);
     if (c->verb == PK_LEASE_RENEW) {
         lease_renew(m, c, out);

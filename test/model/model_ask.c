@@ -26,7 +26,7 @@ bool text_is(struct text t, struct pk_bytes b)
     return pk_bytes_equal(bytes_of(t), b);
 }
 
-struct model_lease *live_lease(const struct model *m, uint64_t id)
+struct model_lease *known_lease(const struct model *m, uint64_t id)
 {
     for (size_t i = 0; i < m->n_leases; i++) {
         if (m->leases[i].id == id) {
@@ -34,6 +34,12 @@ struct model_lease *live_lease(const struct model *m, uint64_t id)
         }
     }
     return NULL;
+}
+
+struct model_lease *live_lease(const struct model *m, uint64_t id)
+{
+    struct model_lease *l = known_lease(m, id);
+    return l != NULL && over(m, l) == PK_END_NONE ? l : NULL;
 }
 
 struct model_lease *ended_lease(const struct model *m, uint64_t id)
@@ -137,7 +143,8 @@ uint64_t lock_closed_ms(const struct model *m, struct pk_bytes name)
 {
     for (size_t i = 0; i < m->n_closings; i++) {
         if (text_is(m->closings[i].name, name)) {
-            return m->closings[i].until - m->clock;
+            uint64_t until = m->closings[i].until;
+            return until > m->clock ? until - m->clock : 1;
         }
     }
     return 0;
@@ -231,12 +238,14 @@ struct pk_effect about_part(enum pk_effect_kind kind, const struct model_claim *
 
 struct pk_effect hold_row(const struct model *m, const struct model_claim *c, uint32_t i)
 {
-    const struct model_lease *lease = live_lease(m, c->lease);
+    const struct model_lease *lease = known_lease(m, c->lease);
     struct pk_effect row = about_part(PK_ROW_HOLD, c, i);
     row.token = c->token;
     row.since_ms = c->since;
-    row.left_ms = lease->deadline - m->clock;
-    row.label = bytes_of(lease->label);
+    if (lease != NULL) {
+        row.left_ms = over(m, lease) == PK_END_NONE ? lease->deadline - m->clock : 0;
+        row.label = bytes_of(lease->label);
+    }
     row.value = bytes_of(c->value);
     return row;
 }
@@ -383,6 +392,13 @@ uint64_t model_next_deadline(const struct model *m)
     for (size_t i = 0; i < m->n_leases; i++) {
         next = m->leases[i].deadline < next ? m->leases[i].deadline : next;
     }
+    for (size_t i = 0; i < m->n_ending; i++) {
+        next = m->ending[i].deadline < next ? m->ending[i].deadline : next;
+    }
+    for (size_t i = 0; i < m->n_settlings; i++) {
+        next = m->settlings[i].at < next ? m->settlings[i].at : next;
+    }
+    next = m->sweep < next ? m->sweep : next;
     for (size_t i = 0; i < m->n_claims; i++) {
         next = m->claims[i].timer < next ? m->claims[i].timer : next;
     }
@@ -413,7 +429,8 @@ struct pk_stats model_stats(const struct model *m)
 enum pk_claim_state model_claim(const struct model *m, uint64_t lease, uint64_t request,
                                 uint64_t *token)
 {
-    const struct model_claim *c = claim_of_request(m, lease, request);
+    bool alive = live_lease(m, lease) != NULL;
+    const struct model_claim *c = alive ? claim_of_request(m, lease, request) : NULL;
     if (c == NULL) {
         return PK_CLAIM_NONE;
     }
@@ -424,8 +441,14 @@ enum pk_claim_state model_claim(const struct model *m, uint64_t lease, uint64_t 
 enum pk_end model_lease_end(const struct model *m, uint64_t lease)
 {
     const struct model_lease *ended = ended_lease(m, lease);
-    if (live_lease(m, lease) != NULL) {
-        return PK_END_NONE;
+    const struct model_lease *known = known_lease(m, lease);
+    if (known != NULL) {
+        return over(m, known);
+    }
+    for (size_t i = 0; i < m->n_ending; i++) {
+        if (m->ending[i].id == lease) {
+            return m->ending[i].end;
+        }
     }
     return ended != NULL ? ended->end : PK_END_FORGOTTEN;
 }

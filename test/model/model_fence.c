@@ -125,7 +125,9 @@ static void look(const struct model *m, const struct model_fence *f,
         reply->shadow = f->shadow ? 1 : 0;
         reply->shadowed = f->shadowed;
         reply->value_bytes = f->value.len;
-        reply->left_ms = f->ends == NEVER ? 0 : f->ends - m->clock;
+        reply->left_ms = f->ends == NEVER     ? 0
+                         : f->ends > m->clock ? f->ends - m->clock
+                                              : 1;
     } else if (f->token == 0) {
         reply->status = PK_NOTFOUND;
     } else {

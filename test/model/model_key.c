@@ -92,7 +92,8 @@ static struct model_lease *matching(const struct model *m, const struct pk_comma
         struct model_claim *claim = &m->claims[i];
         struct model_lease *lease = live_lease(m, claim->lease);
         bool ours = (c->flags & PK_KEY_ANY) != 0 || text_is(claim->value, c->value);
-        if (claim->held && part_named(claim, part->name) && lease->keyed && ours) {
+        if (claim->held && part_named(claim, part->name) && lease != NULL &&
+            lease->keyed && ours) {
             return lease;
         }
     }

@@ -84,6 +84,49 @@ static void forget_lease_answers(struct model *m, uint64_t lease)
     }
 }
 
+/* ---- bounded work (S5) ---- */
+
+static void work_done(struct model *m, uint64_t units)
+{
+    m->work = m->work < units ? 0 : m->work - units;
+}
+
+enum pk_end over(const struct model *m, const struct model_lease *l)
+{
+    return l->id < m->restored_below ? PK_END_RESTORED
+           : l->deadline <= m->clock ? PK_END_EXPIRED
+                                     : PK_END_NONE;
+}
+
+static bool is_settling(const struct model *m, struct pk_bytes name, size_t *at)
+{
+    for (*at = 0; *at < m->n_settlings; ++*at) {
+        if (text_is(m->settlings[*at].name, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void stop_settling(struct model *m, struct pk_bytes name)
+{
+    size_t at;
+    if (is_settling(m, name, &at)) {
+        free(m->settlings[at].name.data);
+        removed(m->settlings, &m->n_settlings, sizeof *m->settlings, at);
+    }
+}
+
+static void settle_later(struct model *m, struct pk_bytes name)
+{
+    size_t at;
+    if (!is_settling(m, name, &at) && lock_closed_ms(m, name) == 0) {
+        m->settlings = grown(m->settlings, m->n_settlings, sizeof *m->settlings);
+        m->settlings[m->n_settlings++] = (struct model_settling){
+            .name = text_from(name), .at = m->clock, .seq = m->next_seq++};
+    }
+}
+
 /* ---- settling (W) and granting (G6) ---- */
 
 static void touch(struct model *m, struct pk_bytes name)
@@ -144,6 +187,7 @@ uint32_t first_blocked(const struct model *m, const struct model_claim *c)
 
 void grant(struct model *m, struct model_claim *c)
 {
+    work_done(m, c->n_parts);
     c->held = true;
     c->token = ++m->last_token;
     uint64_t waited = m->clock - c->since;
@@ -169,16 +213,53 @@ static struct model_claim *head_of_queue(const struct model *m, struct pk_bytes 
     return NULL;
 }
 
+/* Why a waiting claim will not be granted any more, although it still waits. */
+static enum pk_end wait_over(const struct model *m, const struct model_claim *c)
+{
+    const struct model_lease *lease = known_lease(m, c->lease);
+    if (lease == NULL) {
+        return model_lease_end(m, c->lease);
+    }
+    if (over(m, lease) != PK_END_NONE) {
+        return over(m, lease);
+    }
+    return c->timer <= m->clock ? PK_END_TIMED_OUT : PK_END_NONE;
+}
+
+/* Grants or ends the claim at the head of the lock's queue; false: neither can be. */
+static bool can_move(const struct model *m, struct pk_bytes name,
+                     struct model_claim **head)
+{
+    *head = head_of_queue(m, name);
+    return *head != NULL && (wait_over(m, *head) != PK_END_NONE ||
+                             first_blocked(m, *head) == (*head)->n_parts);
+}
+
+static void settle_one(struct model *m, struct pk_bytes name, bool first)
+{
+    struct model_claim *head;
+    while (can_move(m, name, &head) && (first || m->work > 0)) {
+        enum pk_end end = wait_over(m, head);
+        if (end != PK_END_NONE) {
+            end_claim_plainly(m, head, end);
+        } else {
+            grant(m, head);
+        }
+        first = false;
+    }
+    if (can_move(m, name, &head)) {
+        settle_later(m, name);
+    } else {
+        stop_settling(m, name);
+    }
+}
+
 void settle(struct model *m)
 {
-    while (m->n_touched > 0) {
+    for (size_t left = m->n_touched; m->n_touched > 0; left -= left > 0) {
         struct text name = m->touched[0];
         removed(m->touched, &m->n_touched, sizeof *m->touched, 0);
-        struct model_claim *head = head_of_queue(m, bytes_of(name));
-        while (head != NULL && first_blocked(m, head) == head->n_parts) {
-            grant(m, head);
-            head = head_of_queue(m, bytes_of(name));
-        }
+        settle_one(m, bytes_of(name), left > 0);
         free(name.data);
     }
 }
@@ -192,6 +273,7 @@ static void close_lock(struct model *m, struct pk_bytes name, uint64_t until)
         i++;
     }
     if (i == m->n_closings) {
+        stop_settling(m, name);
         m->closings = grown(m->closings, m->n_closings, sizeof *m->closings);
         m->closings[m->n_closings++] =
             (struct model_closing){.name = text_from(name), .seq = m->next_seq++};
@@ -215,6 +297,7 @@ void end_claim(struct model *m, struct model_claim *at, enum pk_end end,
                struct pk_bytes by, struct pk_bytes why)
 {
     struct model_claim c = *at;
+    work_done(m, c.n_parts);
     removed(m->claims, &m->n_claims, sizeof *m->claims, (size_t)(at - m->claims));
     for (uint32_t i = 0; i < c.n_parts; i++) {
         struct pk_effect e = about_part(c.held ? PK_EV_ENDED : PK_EV_LEFT, &c, i);
@@ -260,9 +343,30 @@ static struct model_claim *first_claim(const struct model *m, uint64_t lease)
 
 static void trim_ended(struct model *m)
 {
-    while (m->n_ended > m->limits.ended) {
+    for (int i = 0; i < 2 && m->n_ended > m->limits.ended; i++) {
         removed(m->ended, &m->n_ended, sizeof *m->ended, 0);
     }
+}
+
+/* Ends claims of a lease that is ending: one always, then as many as there is work for.
+ */
+static void go_on_ending(struct model *m, size_t at, struct pk_bytes by,
+                         struct pk_bytes why)
+{
+    struct model_lease lease = m->ending[at];
+    struct model_claim *c = first_claim(m, lease.id);
+    for (bool first = true; c != NULL && (first || m->work > 0); first = false) {
+        end_claim(m, c, lease.end, by, why);
+        c = first_claim(m, lease.id);
+    }
+    if (c != NULL) {
+        m->ending[at].deadline = m->clock;
+        return;
+    }
+    removed(m->ending, &m->n_ending, sizeof *m->ending, at);
+    m->ended = grown(m->ended, m->n_ended, sizeof *m->ended);
+    m->ended[m->n_ended++] = lease;
+    trim_ended(m);
 }
 
 /* L5; `by` and `why` only when broken. */
@@ -274,17 +378,13 @@ void end_lease(struct model *m, struct model_lease *at, enum pk_end end,
     free(lease.label.data);
     lease.label = (struct text){NULL, 0};
     lease.end = end;
+    work_done(m, 1);
+    forget_lease_answers(m, lease.id);
     struct pk_effect e = {.kind = PK_EV_LEASE_ENDED, .lease = lease.id, .end = end};
     pk_effects_add(&m->events, &e);
-    struct model_claim *c = first_claim(m, lease.id);
-    while (c != NULL) {
-        end_claim(m, c, end, by, why);
-        c = first_claim(m, lease.id);
-    }
-    forget_lease_answers(m, lease.id);
-    m->ended = grown(m->ended, m->n_ended, sizeof *m->ended);
-    m->ended[m->n_ended++] = lease;
-    trim_ended(m);
+    m->ending = grown(m->ending, m->n_ending, sizeof *m->ending);
+    m->ending[m->n_ending++] = lease;
+    go_on_ending(m, m->n_ending - 1, by, why);
 }
 
 void end_lease_plainly(struct model *m, struct model_lease *l, enum pk_end end)
@@ -294,8 +394,20 @@ void end_lease_plainly(struct model *m, struct model_lease *l, enum pk_end end)
 
 /* ---- time (S2) ---- */
 
+void sweep(struct model *m)
+{
+    while (m->n_leases > 0 && m->leases[0].id < m->restored_below) {
+        if (m->work == 0) {
+            return;
+        }
+        end_lease_plainly(m, &m->leases[0], PK_END_RESTORED);
+    }
+    m->sweep = NEVER;
+}
+
 static void open_lock(struct model *m, size_t at)
 {
+    work_done(m, 1);
     struct text name = m->closings[at].name;
     removed(m->closings, &m->n_closings, sizeof *m->closings, at);
     struct pk_effect e = {.kind = PK_EV_OPENED, .name = bytes_of(name)};
@@ -307,6 +419,7 @@ static void open_lock(struct model *m, size_t at)
 /* F10 */
 static void end_fence(struct model *m, size_t at)
 {
+    work_done(m, 1);
     struct model_fence gone = m->fences[at];
     removed(m->fences, &m->n_fences, sizeof *m->fences, at);
     struct pk_effect e = {
@@ -316,17 +429,26 @@ static void end_fence(struct model *m, size_t at)
     free(gone.value.data);
 }
 
+static void end_due(struct model *m, int kind, size_t at);
+
 /* Ends the first that is due by (time, kind, id); false when nothing is. */
 static bool end_first_due(struct model *m)
 {
     uint64_t time = NEVER;
     uint64_t id = NEVER;
-    int kind = 0; /* 1: lease, 2: claim, 3: lock, 4: fence */
+    int kind = 0; /* 0: a lease that is ending, 1: lease, 2: claim, 3: lock, 4: fence,
+                     5: a lock to settle, 6: the sweep */
     size_t at = 0;
     for (size_t i = 0; i < m->n_leases; i++) {
         const struct model_lease *l = &m->leases[i];
         if (l->deadline < time || (l->deadline == time && kind == 1 && l->id < id)) {
             time = l->deadline, kind = 1, id = l->id, at = i;
+        }
+    }
+    for (size_t i = 0; i < m->n_ending; i++) {
+        const struct model_lease *l = &m->ending[i];
+        if (l->deadline < time || (l->deadline == time && l->id < id)) {
+            time = l->deadline, kind = 0, id = l->id, at = i;
         }
     }
     for (size_t i = 0; i < m->n_claims; i++) {
@@ -347,26 +469,52 @@ static bool end_first_due(struct model *m)
             time = f->ends, kind = 4, id = f->seq, at = i;
         }
     }
+    for (size_t i = 0; i < m->n_settlings; i++) {
+        const struct model_settling *s = &m->settlings[i];
+        if (s->at < time || (s->at == time && kind == 5 && s->seq < id)) {
+            time = s->at, kind = 5, id = s->seq, at = i;
+        }
+    }
+    if (m->sweep < time) {
+        time = m->sweep, kind = 6;
+    }
     if (time > m->clock) {
         return false;
     }
-    if (kind == 1) {
-        end_lease_plainly(m, &m->leases[at], PK_END_EXPIRED);
+    end_due(m, kind, at);
+    return true;
+}
+
+static void end_due(struct model *m, int kind, size_t at)
+{
+    if (kind == 0) {
+        go_on_ending(m, at, pk_text(""), pk_text(""));
+    } else if (kind == 1) {
+        end_lease_plainly(m, &m->leases[at], over(m, &m->leases[at]));
     } else if (kind == 2) {
         struct model_claim *c = &m->claims[at];
         end_claim_plainly(m, c, c->held ? PK_END_OVERHELD : PK_END_TIMED_OUT);
     } else if (kind == 3) {
         open_lock(m, at);
-    } else {
+    } else if (kind == 4) {
         end_fence(m, at);
+    } else if (kind == 5) {
+        struct text name = text_from(bytes_of(m->settlings[at].name));
+        work_done(m, 1);
+        stop_settling(m, bytes_of(name));
+        touch(m, bytes_of(name));
+        free(name.data);
+    } else {
+        sweep(m);
     }
-    return true;
 }
 
-void pass_time(struct model *m, uint64_t stamp)
+void pass_time(struct model *m, const struct pk_command *c)
 {
-    m->clock = stamp > m->clock ? stamp : m->clock;
-    while (end_first_due(m)) {
+    bool slice = c->stamp_ms > m->clock || c->verb == PK_TICK || c->verb == PK_LEAP;
+    m->clock = c->stamp_ms > m->clock ? c->stamp_ms : m->clock;
+    m->work = slice ? m->limits.step_work : m->work;
+    while (m->work > 0 && end_first_due(m)) {
     }
     settle(m);
 }

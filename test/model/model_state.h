@@ -44,6 +44,12 @@ struct model_closing {
     uint64_t until, seq;
 };
 
+/* A lock whose waiters could not all be granted at once (S5). */
+struct model_settling {
+    struct text name;
+    uint64_t at, seq;
+};
+
 struct model_fence {
     struct text name, value;
     uint64_t token, request, shadowed;
@@ -63,6 +69,8 @@ struct model {
     struct pk_limits limits;
     struct model_lease *leases; /* alive, by id */
     size_t n_leases;
+    struct model_lease *ending; /* over, with claims that are still there (S5) */
+    size_t n_ending;
     struct model_lease *ended; /* remembered, oldest first */
     size_t n_ended;
     struct model_claim
@@ -70,12 +78,17 @@ struct model {
     size_t n_claims;
     struct model_closing *closings;
     size_t n_closings;
+    struct model_settling *settlings;
+    size_t n_settlings;
     struct model_fence *fences;
     size_t n_fences;
     struct model_answer *answers;
     size_t n_answers;
     struct text *touched; /* names of locks still to settle */
     size_t n_touched;
+    uint64_t work;                  /* S5 */
+    uint64_t restored_below;        /* E5 */
+    uint64_t sweep;                 /* E5: since when; NEVER: there is nothing to sweep */
     struct pk_effects rows, events; /* of the command that runs */
 };
 
@@ -83,6 +96,11 @@ struct pk_bytes bytes_of(struct text t);
 struct text text_from(struct pk_bytes b);
 bool text_is(struct text t, struct pk_bytes b);
 
+/* PK_END_NONE, or why a lease that has not begun to end is over all the same (S5). */
+enum pk_end over(const struct model *m, const struct model_lease *l);
+/* The lease that has not begun to end, or NULL. */
+struct model_lease *known_lease(const struct model *m, uint64_t id);
+/* The same, unless it is over. */
 struct model_lease *live_lease(const struct model *m, uint64_t id);
 struct model_lease *ended_lease(const struct model *m, uint64_t id);
 struct model_claim *claim_of_request(const struct model *m, uint64_t lease,
@@ -122,13 +140,14 @@ void remember(struct model *m, const struct model_answer *a);
 uint32_t first_blocked(const struct model *m, const struct model_claim *c);
 void grant(struct model *m, struct model_claim *c);
 void settle(struct model *m);
+void sweep(struct model *m);
 void end_claim(struct model *m, struct model_claim *at, enum pk_end end,
                struct pk_bytes by, struct pk_bytes why);
 void end_claim_plainly(struct model *m, struct model_claim *c, enum pk_end end);
 void end_lease(struct model *m, struct model_lease *at, enum pk_end end,
                struct pk_bytes by, struct pk_bytes why);
 void end_lease_plainly(struct model *m, struct model_lease *l, enum pk_end end);
-void pass_time(struct model *m, uint64_t stamp);
+void pass_time(struct model *m, const struct pk_command *c);
 
 void refuse_limit(struct pk_effect *reply, const char *limit);
 /* Opens a lease as the command says (L1), with its event; returns its id. */

@@ -18,6 +18,8 @@ void pair_end(struct pair *p)
     pk_machine_free(p->machine);
     model_free(p->model);
     watch_free(&p->watch);
+    pk_door_resize(p->viewed, 0);
+    pk_door_resize(p->expected, 0);
     pk_effects_free(&p->from_machine);
     pk_effects_free(&p->from_model);
 }
@@ -107,6 +109,48 @@ static bool same_state(struct pair *p, const struct pk_command *c)
     return same;
 }
 
+/* ---- views ---- */
+
+static void begin_view(struct pair *p)
+{
+    pk_door_resize(p->expected, 0);
+    p->expected_len = pk_machine_snapshot(p->machine, &p->expected);
+    p->viewed_len = 0;
+    pk_view_begin(p->machine);
+}
+
+/* The view is complete: restored, it is the machine of the moment when it began. */
+static bool end_view(struct pair *p)
+{
+    bool sound = pk_view_is_sound(p->machine);
+    pk_view_end(p->machine);
+    struct pk_machine *m = pk_machine_restore(p->viewed, p->viewed_len);
+    unsigned char *bytes = NULL;
+    size_t len = m == NULL ? 0 : pk_machine_snapshot(m, &bytes);
+    bool same = len == p->expected_len && memcmp(bytes, p->expected, len) == 0;
+    const char *wrong = m == NULL ? "its bytes are refused"
+                        : !sound  ? "it does not believe itself"
+                        : !same   ? "it is another state"
+                                  : NULL;
+    pk_door_resize(bytes, 0);
+    pk_machine_free(m);
+    pk_door_resize(p->expected, 0);
+    p->expected = NULL;
+    return wrong == NULL || say(p, "view", wrong);
+}
+
+/* Reads a little after each command, so that a view lasts for some of them. */
+static bool read_view(struct pair *p)
+{
+    enum { ROOM = 48 };
+    if (p->expected == NULL) {
+        begin_view(p);
+    }
+    p->viewed = pk_door_resize(p->viewed, p->viewed_len + ROOM);
+    p->viewed_len += pk_view_read(p->machine, p->viewed + p->viewed_len, ROOM);
+    return !pk_view_is_done(p->machine) || end_view(p);
+}
+
 bool pair_step(struct pair *p, const struct pk_command *c)
 {
     pk_effects_reset(&p->from_machine);
@@ -124,15 +168,19 @@ bool pair_step(struct pair *p, const struct pk_command *c)
         p->watch.blind_to_queues = true;
         p->watch.waits.count = 0;
     }
-    broken = watch_step(&p->watch, c, &p->from_machine);
+    bool behind = pk_machine_next_deadline(p->machine) <= pk_machine_clock(p->machine);
+    broken = watch_step(&p->watch, c, &p->from_machine, behind);
     if (broken != NULL) {
         return say(p, "promise", broken);
     }
-    return same_effects(p) && same_state(p, c);
+    return same_effects(p) && same_state(p, c) && read_view(p);
 }
 
 bool pair_restore(struct pair *p)
 {
+    pk_view_end(p->machine);
+    pk_door_resize(p->expected, 0);
+    p->expected = NULL;
     unsigned char *first = NULL;
     unsigned char *second = NULL;
     size_t len = pk_machine_snapshot(p->machine, &first);

@@ -15,13 +15,16 @@ struct pair {
     struct watch watch;                         /* the promises, from the effects alone */
     struct pk_effects from_machine, from_model; /* of the last step */
     char wrong[160];                            /* what the last step found, or "" */
+    /* A view that is read while commands go on, and what it must turn out to be. */
+    unsigned char *viewed, *expected;
+    size_t viewed_len, expected_len;
 };
 
 void pair_start(struct pair *p);
 void pair_end(struct pair *p);
 
-/* Steps both. True when they agree and every invariant holds; else `wrong` says what
- * not. */
+/* Steps both, and reads on in a view of an earlier moment. True when they agree and every
+ * invariant holds; else `wrong` says what not. */
 bool pair_step(struct pair *p, const struct pk_command *c);
 
 /* Snapshot, restore, snapshot: must give the same bytes; goes on with the restored

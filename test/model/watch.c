@@ -281,7 +281,7 @@ static const char *keyless(const struct watch *w)
 }
 
 const char *watch_step(struct watch *w, const struct pk_command *c,
-                       const struct pk_effects *effects)
+                       const struct pk_effects *effects, bool behind)
 {
     const char *broken = NULL;
     for (uint32_t i = 0; i < effects->count && broken == NULL; i++) {
@@ -290,7 +290,7 @@ const char *watch_step(struct watch *w, const struct pk_command *c,
     if (broken == NULL) {
         broken = keyless(w);
     }
-    return broken != NULL ? broken : stranded(w);
+    return broken != NULL || behind ? broken : stranded(w);
 }
 
 const char *watch_leftover(const struct watch *w)

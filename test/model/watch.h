@@ -36,10 +36,10 @@ struct watch {
     bool blind_to_queues;
 };
 
-/* Takes in the effects of one step. NULL, or the sentence of the promise that they
- * break. */
+/* Takes in the effects of one step. `behind`: something is overdue (S5), so nobody is
+ * stranded yet. NULL, or the sentence of the promise that they break. */
 const char *watch_step(struct watch *w, const struct pk_command *c,
-                       const struct pk_effects *effects);
+                       const struct pk_effects *effects, bool behind);
 /* NULL when nothing is held, waited for, closed or alive any more. */
 const char *watch_leftover(const struct watch *w);
 /* The token under which the lease holds the lock, 0 when it doesn't. */

@@ -31,7 +31,7 @@ void player_free(struct player *p)
 }
 
 /* A machine with the same state; NULL when the snapshot does not come back as it was. */
-static struct pk_machine *restored(const struct pk_machine *m)
+static struct pk_machine *restored(struct pk_machine *m)
 {
     unsigned char *bytes = NULL;
     unsigned char *again = NULL;

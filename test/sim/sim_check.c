@@ -550,7 +550,7 @@ static void see_step(struct sim_check *k, const struct pk_step *step)
     if (k->verbose) {
         say_step(k, step);
     }
-    const char *broken = watch_step(&k->watch, step->command, step->effects);
+    const char *broken = watch_step(&k->watch, step->command, step->effects, false);
     if (broken != NULL) {
         sim_violation("log", "%s (%s at %" PRIu64 ")", broken,
                       pk_verb_name(step->command->verb), step->entry->index);
@@ -600,7 +600,7 @@ static void look_at_closed_locks(struct sim_check *k, struct pk_machine *m)
             pk_effects_add(&closed, &e);
         }
     }
-    const char *broken = watch_step(&k->watch, &list, &closed);
+    const char *broken = watch_step(&k->watch, &list, &closed, false);
     PK_ASSERT(broken == NULL);
     pk_effects_free(&rows);
     pk_effects_free(&closed);

@@ -103,7 +103,7 @@ TEST(check__sees_broken_claims)
     struct pk_claim *waiting = claim(2, 3);
     struct pk_claim *plain = claim(1, 2);
     BROKEN(held->parts[0].lock, lock("shared"), "I3: a claim does not stand in its lock");
-    BROKEN(held->lease, pk_lease_find(m, 2), "I3: a claim of a lease that is not alive");
+    BROKEN(held->lease, pk_lease_find(m, 2), "I3: a claim of another lease");
     BROKEN(held->token, m->last_token + 1, "I2: a token that was never granted");
     BROKEN(held->seq, m->next_seq, "I2: a claim from the future");
     BROKEN(held->seq, 0, "I2: a claim from the future");
@@ -180,8 +180,8 @@ TEST(check__sees_broken_locks)
            "I1: an exclusive holder is not alone");
     BROKEN(sem->slots, 1, "I1: more holders than slots");
     BROKEN(closed->slots, 3, "I6: slots without a claim");
-    BROKEN(closed->closed, NULL, "I6: an idle lock");
-    BROKEN(closed->closed->owner, held, "I4: a closed lock's timer");
+    BROKEN(closed->timer, NULL, "I6: an idle lock");
+    BROKEN(closed->timer->owner, held, "I4: a lock's timer");
     BROKEN(shared->holds.root->up, shared->holds.root->up ^ 2, "I9: a lock's trees");
     BROKEN(held->queue.root->up, held->queue.root->up ^ 2, "I9: a lock's trees");
     BROKEN(shared->name[0], 'a', "I9: locks out of order");
@@ -231,7 +231,7 @@ TEST(check__sees_broken_counts)
     BROKEN(m->stats.stored_bytes, 7, "I7: stored bytes miscounted");
     BROKEN(m->n_ended, 0, "I7: ended leases miscounted");
     BROKEN(m->last_token, PK_TOKEN_MAX, "I2: more waiters than tokens left");
-    BROKEN(m->n_closed, 0, "I7: closed locks miscounted");
+    BROKEN(m->n_timed, 0, "I7: locks with a timer miscounted");
     BROKEN(m->n_touched, 1, "W1: locks were left unsettled");
     BROKEN(m->clock, m->clock + 500, "I4: something is overdue");
 }
@@ -243,12 +243,16 @@ TEST(check__sees_broken_fences)
     struct pk_fence *f = PK_OWNER(pk_tree_first(&m->fences), struct pk_fence, node);
     BROKEN(f->name[0], 'z', "I9: fences out of order");
     BROKEN(f->token, PK_TOKEN_MAX + 1, "F5: a fence above all tokens");
+    pk_item_out(m, PK_ITEM_FENCE, f);
     f->token = 0; /* sound, as long as it is bare */
+    pk_item_in(m, PK_ITEM_FENCE, f);
     BROKEN(f->request, 1, used);
     BROKEN(f->shadowed, 1, used);
+    pk_item_out(m, PK_ITEM_FENCE, f);
     f->value = pk_blob_new(m, pk_text("v"));
     expect(used);
     f->token = 1;
+    pk_item_in(m, PK_ITEM_FENCE, f);
     CHECK(pk_machine_check(m) == NULL);
     struct pk_fence *g = PK_OWNER(pk_tree_last(&m->fences), struct pk_fence, node);
     BROKEN(g->token, 0, used);
@@ -274,4 +278,29 @@ TEST(check__sees_broken_trees)
     pk_machine_free(m);
     pk_effects_free(&effects);
     m = NULL;
+}
+
+/* A view sums up what it reads, so that it notices memory that changed by itself. */
+TEST(view__notices_damaged_memory)
+{
+    unsigned char bytes[4096];
+    build();
+    for (int damaged = 0; damaged < 2; damaged++) {
+        pk_lease_find(m, 1)->forgotten += (unsigned)damaged;
+        pk_view_begin(m);
+        while (!pk_view_is_done(m)) {
+            pk_view_read(m, bytes, sizeof bytes);
+        }
+        CHECK(pk_view_is_sound(m) == !damaged);
+        pk_view_end(m);
+    }
+    expect("I12: the digest is not that of the state");
+}
+
+TEST(check__sees_a_digest_of_another_state)
+{
+    build();
+    BROKEN(m->items, m->items + 1, "I12: the digest is not that of the state");
+    struct pk_lease *ended = m->ended_first;
+    BROKEN(ended->ended_nth, m->next_ended, "I12: an end that was never counted");
 }

@@ -8,14 +8,14 @@
 #include "core/wire.h"
 #include "tap.h"
 
-enum { DIGEST_BYTES = 8, VERSION_AT = 4 };
+enum { DIGEST_BYTES = 8, END_BYTES = 2 + DIGEST_BYTES, VERSION_AT = 4 };
 
 struct bytes {
     unsigned char *data;
     size_t len;
 };
 
-static struct bytes snapshot(const struct pk_machine *m)
+static struct bytes snapshot(struct pk_machine *m)
 {
     struct bytes b = {NULL, 0};
     b.len = pk_machine_snapshot(m, &b.data);
@@ -27,7 +27,7 @@ static void drop(struct bytes b)
     pk_door_resize(b.data, 0);
 }
 
-static void check_same(const struct pk_machine *a, const struct pk_machine *b)
+static void check_same(struct pk_machine *a, struct pk_machine *b)
 {
     struct bytes x = snapshot(a);
     struct bytes y = snapshot(b);
@@ -53,10 +53,14 @@ static bool refused(const unsigned char *data, size_t len)
     return none;
 }
 
+/* Puts the digest of what stands before the end item into it. */
 static void mend_digest(struct bytes b)
 {
-    size_t len = b.len - DIGEST_BYTES;
-    pk_put_u64(b.data + len, pk_digest(PK_DIGEST_START, b.data, len));
+    struct pk_restore *s = pk_restore_begin();
+    if (b.len >= END_BYTES && pk_restore_feed(s, b.data, b.len - END_BYTES)) {
+        pk_put_u64(b.data + b.len - DIGEST_BYTES, pk_restore_digest(s));
+    }
+    pk_machine_free(pk_restore_end(s));
 }
 
 /* ---- commands ---- */
@@ -376,15 +380,22 @@ TEST(snapshot__every_truncation_is_refused)
 {
     struct pk_machine *m = rich_machine();
     struct bytes b = snapshot(m);
-    unsigned char *cut = malloc(b.len + DIGEST_BYTES);
-    CHECK(cut != NULL);
+    struct bytes cut = {.data = malloc(b.len + END_BYTES)};
+    CHECK(cut.data != NULL);
+    uint64_t smaller = 0;
     for (size_t len = 0; len < b.len; len++) {
         CHECK(refused(b.data, len));
-        memcpy(cut, b.data, len); /* also with a right checksum behind what is left */
-        pk_put_u64(cut + len, pk_digest(PK_DIGEST_START, cut, len));
-        CHECK(len == b.len - DIGEST_BYTES || refused(cut, len + DIGEST_BYTES));
+        /* With a right end behind what is left, it may be a state of fewer items. */
+        memcpy(cut.data, b.data, len);
+        memcpy(cut.data + len, b.data + b.len - END_BYTES, END_BYTES);
+        cut.len = len + END_BYTES;
+        mend_digest(cut);
+        struct pk_machine *less = pk_machine_restore(cut.data, cut.len);
+        smaller += less != NULL;
+        pk_machine_free(less);
     }
-    free(cut);
+    CHECK(smaller > 0 && smaller < b.len / 10);
+    free(cut.data);
     pk_machine_free(m);
     drop(b);
 }
@@ -416,8 +427,8 @@ TEST(snapshot__another_version_is_refused)
     drop(b);
 }
 
-/* With a right checksum a changed byte may be another valid state; then it must be
- * exactly that state: sound, and the same bytes again. */
+/* With a right digest a changed byte may be another valid state; then it must be exactly
+ * that state: sound, as long, and with that digest. */
 TEST(snapshot__a_changed_byte_is_refused_or_is_the_state)
 {
     struct pk_machine *m = rich_machine();
@@ -432,7 +443,9 @@ TEST(snapshot__a_changed_byte_is_refused_or_is_the_state)
             if (other != NULL) {
                 struct bytes again = snapshot(other);
                 CHECK_STR(pk_machine_check(other), NULL);
-                CHECK(again.len == b.len && memcmp(again.data, b.data, b.len) == 0);
+                CHECK_U64(again.len, b.len);
+                CHECK(memcmp(again.data + b.len - END_BYTES, b.data + b.len - END_BYTES,
+                             END_BYTES) == 0);
                 drop(again);
                 pk_machine_free(other);
                 taken++;
@@ -443,4 +456,136 @@ TEST(snapshot__a_changed_byte_is_refused_or_is_the_state)
     CHECK(taken > b.len);
     pk_machine_free(m);
     drop(b);
+}
+
+/* ---- in pieces, while the machine goes on ---- */
+
+/* Reads the whole view, `room` bytes at a time, with `meanwhile` after each read. */
+static struct bytes view(struct pk_machine *m, size_t room,
+                         void (*meanwhile)(struct pk_machine *m, unsigned nth))
+{
+    struct bytes b = {NULL, 0};
+    pk_view_begin(m);
+    for (unsigned nth = 0; !pk_view_is_done(m); nth++) {
+        b.data = pk_door_resize(b.data, b.len + room);
+        b.len += pk_view_read(m, b.data + b.len, room);
+        if (meanwhile != NULL) {
+            meanwhile(m, nth);
+        }
+    }
+    CHECK(pk_view_is_sound(m));
+    pk_view_end(m);
+    return b;
+}
+
+TEST(view__is_the_snapshot_however_it_is_read)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes whole = snapshot(m);
+    for (size_t room = 1; room < whole.len + 2; room = 2 * room + 1) {
+        struct bytes b = view(m, room, NULL);
+        CHECK_U64(b.len, whole.len);
+        CHECK(memcmp(b.data, whole.data, b.len) == 0);
+        drop(b);
+    }
+    drop(whole);
+    pk_machine_free(m);
+}
+
+TEST(restore__takes_pieces_of_any_size)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes b = snapshot(m);
+    for (size_t piece = 1; piece < b.len + 2; piece++) {
+        struct pk_restore *s = pk_restore_begin();
+        for (size_t at = 0; at < b.len; at += piece) {
+            size_t n = b.len - at < piece ? b.len - at : piece;
+            unsigned char *copy = malloc(n); /* exactly as long, for sanitizers */
+            CHECK(copy != NULL);
+            memcpy(copy, b.data + at, n);
+            CHECK(pk_restore_feed(s, copy, n));
+            free(copy);
+        }
+        CHECK_U64(pk_restore_version(s), PK_SNAPSHOT_VERSION);
+        struct pk_machine *back = pk_restore_end(s);
+        CHECK(back != NULL);
+        check_same(m, back);
+        pk_machine_free(back);
+    }
+    drop(b);
+    pk_machine_free(m);
+}
+
+/* Changes something of everything, and in the end leaves nothing as it was. */
+static void change_all(struct pk_machine *m, unsigned nth)
+{
+    switch (nth) {
+    case 0:
+        step(m, (struct pk_command){.verb = PK_LEASE_CLOSE, .lease = 1});
+        open_lease(m, 100, "new");
+        break;
+    case 1:
+        set_fence(m, "disk", 9, "another");
+        set_fence(m, "new", 9, "fence");
+        step(m, acquire(3, 200, "a new lock"));
+        break;
+    case 2:
+        release(m, 3, 201, "slots", 4);
+        step(m, (struct pk_command){.verb = PK_LEASE_CLOSE, .lease = 2});
+        break;
+    default:
+        tick(m, 1000 + UINT64_C(100) * nth);
+        break;
+    }
+}
+
+TEST(view__is_the_moment_when_it_began)
+{
+    for (size_t room = 1; room < 600; room += 7) {
+        struct pk_machine *m = rich_machine();
+        struct bytes before = snapshot(m);
+        struct bytes b = view(m, room, change_all);
+        struct pk_machine *back = pk_machine_restore(b.data, b.len);
+        CHECK(back != NULL);
+        struct bytes after = snapshot(back);
+        CHECK_U64(after.len, before.len);
+        CHECK(memcmp(after.data, before.data, after.len) == 0);
+        pk_machine_free(back);
+        pk_machine_free(m);
+        drop(before);
+        drop(after);
+        drop(b);
+    }
+}
+
+TEST(view__that_was_given_up_leaves_no_trace)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes before = snapshot(m);
+    unsigned char some[64];
+    pk_view_begin(m);
+    CHECK(pk_view_read(m, some, sizeof some) > 0);
+    pk_view_end(m);
+    struct bytes after = snapshot(m);
+    CHECK_U64(after.len, before.len);
+    CHECK(memcmp(after.data, before.data, after.len) == 0);
+    drop(before);
+    drop(after);
+    pk_machine_free(m);
+}
+
+TEST(view__has_a_number_that_comes_round)
+{
+    struct pk_machine *m = rich_machine();
+    struct bytes before = snapshot(m);
+    for (unsigned i = 0; i <= UINT16_MAX; i++) {
+        pk_view_begin(m);
+        pk_view_end(m);
+    }
+    struct bytes after = snapshot(m);
+    CHECK_U64(after.len, before.len);
+    CHECK(memcmp(after.data, before.data, after.len) == 0);
+    drop(before);
+    drop(after);
+    pk_machine_free(m);
 }
