@@ -314,6 +314,8 @@ class Between(threading.Thread):
     def carry(self, source, to, outward):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if outward and self.acts:
+                    data += self.rest(source, 0.3)
                 act = Between.pass_on
                 if outward and self.acts and self.word in data:
                     act = self.acts.pop(0)
@@ -332,12 +334,20 @@ class Between(threading.Thread):
         source.shutdown(socket.SHUT_RDWR)
         return False
 
-    def keep(self, source, to, data):
-        source.settimeout(1)  # the end of the request may come in a piece of its own
+    @staticmethod
+    def rest(source, quiet_s):
+        """What else comes until the client is quiet: a request is a head and a body, which
+        may come apart; etcd gives up a head that has been alone for too long."""
+        data = b""
+        source.settimeout(quiet_s)
         with contextlib.suppress(TimeoutError):
             while more := source.recv(65536):
                 data += more
-        self.kept = (to, data)
+        source.settimeout(None)
+        return data
+
+    def keep(self, source, to, data):
+        self.kept = (to, data + self.rest(source, 1))
         source.shutdown(socket.SHUT_RDWR)
         return False
 
