@@ -396,13 +396,13 @@ def power_cut__without_syncs_does_take_something(t):
 
 # ---- a disk that stalls ----
 
-def freeze_leader(t, way):
+def freeze_leader(t, way, nth=0):
     """The leader's file system is frozen: its writes neither fail nor end. Returns what
     it said meanwhile."""
     program = t.write("picket.sh", f"#!/bin/sh\nexport PICKET_DISK={way}\n"
                       f"exec {t.program} \"$@\"\n", 0o755)
-    with Disk(t.path("image"), t.path("disk"), 96) as disk:
-        cluster = Cluster(program, t.path("c"), 3)
+    with Disk(t.path(f"image{nth}"), t.path(f"disk{nth}"), 96) as disk:
+        cluster = Cluster(program, t.path(f"c{nth}"), 3)
         first = cluster.nodes[0]
         first.data = os.path.join(disk.path, "n1")
         try:
@@ -426,7 +426,9 @@ def freeze_leader(t, way):
 
 @test
 def stalled_disk__makes_a_leader_hand_over(t):
-    contains(freeze_leader(t, "threads"), "event=disk-stalls")
+    """On a busy machine an election may be faster than the leader notices."""
+    check(any("event=disk-stalls" in freeze_leader(t, "threads", nth)
+              for nth in range(8)), "no leader of 8 noticed that its disk stalled")
 
 
 @test

@@ -336,8 +336,8 @@ class Between(threading.Thread):
 
     @staticmethod
     def rest(source, quiet_s):
-        """What else comes until the client is quiet: a request is a head and a body, which
-        may come apart; etcd gives up a head that has been alone for too long."""
+        """What else comes until the client is quiet: a request is a head and a body,
+        which may come apart; etcd gives up a head that has been alone for too long."""
         data = b""
         source.settimeout(quiet_s)
         with contextlib.suppress(TimeoutError):
