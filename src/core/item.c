@@ -132,8 +132,7 @@ uint64_t pk_item_hash(enum pk_item kind, const void *thing)
 
 /* ---- keeping the digest ---- */
 
-/* Where a thing notes the last view that has its item. */
-static uint16_t *view_of(enum pk_item kind, void *thing)
+uint16_t *pk_item_view(enum pk_item kind, void *thing)
 {
     switch (kind) {
     case PK_ITEM_LEASE:
@@ -150,7 +149,7 @@ static uint16_t *view_of(enum pk_item kind, void *thing)
 
 void pk_item_out(struct pk_machine *m, enum pk_item kind, void *thing)
 {
-    if (m->view != NULL && *view_of(kind, thing) != m->views) {
+    if (m->view != NULL && *pk_item_view(kind, thing) != m->views) {
         pk_view_add(m, kind, thing);
     }
     m->items -= pk_item_hash(kind, thing);
@@ -158,7 +157,7 @@ void pk_item_out(struct pk_machine *m, enum pk_item kind, void *thing)
 
 void pk_item_in(struct pk_machine *m, enum pk_item kind, void *thing)
 {
-    *view_of(kind, thing) = m->views; /* the view has it, or must not get it */
+    *pk_item_view(kind, thing) = m->views; /* the view has it, or must not get it */
     m->items += pk_item_hash(kind, thing);
 }
 

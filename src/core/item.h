@@ -23,7 +23,6 @@
 #include <stdint.h>
 
 struct pk_machine;
-struct pk_reader;
 struct pk_writer;
 
 enum pk_item {
@@ -46,5 +45,7 @@ void pk_item_in(struct pk_machine *m, enum pk_item kind, void *thing);
  * pk_fence. */
 void pk_item_write(struct pk_writer *w, enum pk_item kind, const void *thing);
 uint64_t pk_item_hash(enum pk_item kind, const void *thing);
+/* Where a thing notes the last view that has its item. */
+uint16_t *pk_item_view(enum pk_item kind, void *thing);
 
 #endif

@@ -82,19 +82,13 @@ void pk_view_add(struct pk_machine *m, enum pk_item kind, void *thing)
 {
     struct pk_view *v = m->view;
     if (kind == PK_ITEM_CLAIM) {
-        struct pk_claim *c = thing;
-        if (c->lease->view != m->views) {
-            pk_view_add(m, PK_ITEM_LEASE, c->lease);
+        struct pk_lease *l = ((struct pk_claim *)thing)->lease;
+        if (l->view != m->views) {
+            pk_view_add(m, PK_ITEM_LEASE, l);
         }
-        c->view = m->views;
-    } else if (kind == PK_ITEM_LOCK) {
-        ((struct pk_lock *)thing)->view = m->views;
-        v->timed_left--;
-    } else if (kind == PK_ITEM_FENCE) {
-        ((struct pk_fence *)thing)->view = m->views;
-    } else {
-        ((struct pk_lease *)thing)->view = m->views;
     }
+    v->timed_left -= kind == PK_ITEM_LOCK;
+    *pk_item_view(kind, thing) = m->views;
     append_item(v, kind, thing);
 }
 

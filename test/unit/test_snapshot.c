@@ -27,12 +27,17 @@ static void drop(struct bytes b)
     pk_door_resize(b.data, 0);
 }
 
+static void check_equal(struct bytes a, struct bytes b)
+{
+    CHECK_U64(a.len, b.len);
+    CHECK(memcmp(a.data, b.data, a.len) == 0);
+}
+
 static void check_same(struct pk_machine *a, struct pk_machine *b)
 {
     struct bytes x = snapshot(a);
     struct bytes y = snapshot(b);
-    CHECK_U64(x.len, y.len);
-    CHECK(memcmp(x.data, y.data, x.len) == 0);
+    check_equal(x, y);
     CHECK_U64(pk_machine_digest(a), pk_machine_digest(b));
     drop(x);
     drop(y);
@@ -484,8 +489,7 @@ TEST(view__is_the_snapshot_however_it_is_read)
     struct bytes whole = snapshot(m);
     for (size_t room = 1; room < whole.len + 2; room = 2 * room + 1) {
         struct bytes b = view(m, room, NULL);
-        CHECK_U64(b.len, whole.len);
-        CHECK(memcmp(b.data, whole.data, b.len) == 0);
+        check_equal(b, whole);
         drop(b);
     }
     drop(whole);
@@ -548,8 +552,7 @@ TEST(view__is_the_moment_when_it_began)
         struct pk_machine *back = pk_machine_restore(b.data, b.len);
         CHECK(back != NULL);
         struct bytes after = snapshot(back);
-        CHECK_U64(after.len, before.len);
-        CHECK(memcmp(after.data, before.data, after.len) == 0);
+        check_equal(after, before);
         pk_machine_free(back);
         pk_machine_free(m);
         drop(before);
@@ -567,8 +570,7 @@ TEST(view__that_was_given_up_leaves_no_trace)
     CHECK(pk_view_read(m, some, sizeof some) > 0);
     pk_view_end(m);
     struct bytes after = snapshot(m);
-    CHECK_U64(after.len, before.len);
-    CHECK(memcmp(after.data, before.data, after.len) == 0);
+    check_equal(after, before);
     drop(before);
     drop(after);
     pk_machine_free(m);
@@ -583,8 +585,7 @@ TEST(view__has_a_number_that_comes_round)
         pk_view_end(m);
     }
     struct bytes after = snapshot(m);
-    CHECK_U64(after.len, before.len);
-    CHECK(memcmp(after.data, before.data, after.len) == 0);
+    check_equal(after, before);
     drop(before);
     drop(after);
     pk_machine_free(m);
