@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The lock machine alone: steps per second and bytes per hold, at growing numbers of
- * holds.
+ * holds; then a million leases with a lock each: what one costs, and how much more memory
+ * a snapshot and the end of all of them take.
  *
- * Memory is what the allocator handed out (mallinfo2), its own rounding included. Leases
- * are there before the first hold, so they are not part of a hold's price; neither is the
- * name.
+ * Memory is what the allocator handed out (mallinfo2), its own rounding included. In the
+ * first table leases are there before the first hold, so they are not part of a hold's
+ * price; neither is the name. In the second, `text` is the bytes of label and name.
  */
 #include <malloc.h>
 #include <stdio.h>
@@ -140,6 +141,94 @@ static void run(uint64_t holds)
     pk_machine_free(b.m);
 }
 
+/* ---- a lease with its lock ---- */
+
+enum { LEASES = 1000000 };
+
+static size_t heap_now(void)
+{
+    struct mallinfo2 i = mallinfo2();
+    return i.uordblks + i.hblkhd;
+}
+
+static double per_lease(size_t before)
+{
+    return ((double)heap_now() - (double)before) / LEASES;
+}
+
+/* A lease of its own for each lock. */
+static void fill(struct bench *b, struct pk_bytes label)
+{
+    char name[32];
+    for (uint64_t i = 0; i < LEASES; i++) {
+        struct pk_command open = {
+            .verb = PK_LEASE_OPEN, .request = mix(i), .ttl_ms = 60000, .label = label};
+        step(b, &open);
+        struct pk_command acquire = {
+            .verb = PK_LOCK_ACQUIRE,
+            .lease = i + 1,
+            .request = 1,
+            .parts = {{.name = name_of(i, name, sizeof name), .mode = PK_EXCLUSIVE}},
+            .n_parts = 1};
+        step(b, &acquire);
+    }
+}
+
+/* The most memory beyond `before` while a snapshot is read and leases are renewed. */
+static size_t during_snapshot(struct bench *b, size_t before)
+{
+    static unsigned char bytes[256 * 1024];
+    size_t most = 0;
+    pk_view_begin(b->m);
+    for (uint64_t i = 0; !pk_view_is_done(b->m); i++) {
+        pk_view_read(b->m, bytes, sizeof bytes);
+        for (uint64_t k = 0; k < 256; k++) {
+            renew(b, mix(256 * i + k) % LEASES);
+        }
+        size_t more = heap_now() - before;
+        most = more > most ? more : most;
+    }
+    pk_view_end(b->m);
+    return most;
+}
+
+/* All leases end together, in slices; the most memory beyond `before` meanwhile. */
+static size_t during_expiry(struct bench *b, size_t before, double *longest)
+{
+    size_t most = 0;
+    *longest = 0;
+    b->clock += 2 * 60000;
+    for (uint64_t i = 0; pk_machine_stats(b->m).leases > 0; i++) {
+        struct pk_command c = {.verb = PK_TICK, .stamp_ms = b->clock};
+        double t0 = seconds();
+        pk_effects_reset(&b->effects);
+        pk_machine_step(b->m, &c, &b->effects);
+        double took = seconds() - t0;
+        *longest = took > *longest ? took : *longest;
+        size_t now = i % 100 == 0 ? heap_now() : 0; /* which walks over all free memory */
+        most = now > before && now - before > most ? now - before : most;
+    }
+    return most;
+}
+
+static void lease_with_lock(const char *label)
+{
+    struct bench b = {.m = pk_machine_new(), .clock = 1};
+    struct pk_bytes text = pk_text(label);
+    size_t empty = heap_now();
+    fill(&b, text);
+    double bytes = per_lease(empty);
+    double longest;
+    size_t full = heap_now();
+    size_t snapshot = during_snapshot(&b, full);
+    size_t expiry = during_expiry(&b, full, &longest);
+    printf("%9d  %5.0f  %15.1f  %13.1f  %+12.1f MB  %+12.1f MB, a step %.1f ms\n", LEASES,
+           (double)text.len + 19, bytes, bytes - 19 - (double)text.len,
+           (double)snapshot / 1e6, (double)expiry / 1e6, longest * 1e3);
+    pk_effects_free(&b.effects);
+    pk_machine_free(b.m);
+}
+
 int main(void)
 {
     static const uint64_t sizes[] = {1000, 100000, 1000000};
@@ -148,5 +237,9 @@ int main(void)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         run(sizes[i]);
     }
+    printf("\n   leases   text  bytes per lease  beyond text      at snapshot"
+           "        at expiry of all\n");
+    lease_with_lock("");
+    lease_with_lock("host=web1\npid=4711\nuser=app");
     return 0;
 }

@@ -313,6 +313,7 @@ struct picket_view {
     uint64_t closed_ms; /* closed by a lock-delay for that long yet */
     size_t n_rows;
     struct picket_row *rows; /* holds by token, then waiters in queue order */
+    int more;                /* 1: there are rows that were left out */
 };
 
 /* Who holds `name` and who waits. A free lock is OK with no rows. Free with
@@ -320,8 +321,8 @@ struct picket_view {
 PICKET_CHECKED enum picket_status picket_show(struct picket *p, const char *name,
                                               struct picket_view **out);
 /* The locks that begin with `prefix` ("" for all) and come after `after` (NULL: from the
- * start), in byte order, at most `count` (up to 1000): one row each, about its oldest
- * hold. */
+ * start), in byte order, at most `count` (up to 1000) and about 256 KiB: one row each,
+ * about its oldest hold. While the view says `more`, go on after the last name. */
 PICKET_CHECKED enum picket_status picket_list(struct picket *p, const char *prefix,
                                               const char *after, size_t count,
                                               struct picket_view **out);

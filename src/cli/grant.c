@@ -155,6 +155,9 @@ static void describe(struct picket *p, const struct pk_grant *g, char buf[OBSTAC
         for (size_t r = 0; r < v->n_rows; r++) {
             *place = v->rows[r].lease == picket_lease(p) ? v->rows[r].place : *place;
         }
+        if (*place == 0 && v->more) {
+            *place = v->waiters; /* not among the rows: about the last */
+        }
         picket_view_free(v);
     }
 }

@@ -252,6 +252,7 @@ static struct picket_view *make_view(const struct pk_effects *answer, const char
     v->waiters = r->waiters;
     v->closed_ms = r->closed_ms;
     v->n_rows = rows;
+    v->more = r->more != 0;
     for (size_t i = 0; i < rows; i++) {
         fill_row(&v->rows[i], &answer->list[i + 1], r->since_ms, &pool);
     }

@@ -6,7 +6,7 @@
 /* What the walk counts, to be compared with what the machine believes. */
 struct census {
     struct pk_stats stats;
-    uint64_t timers, ended, timed, parts_held, parts_waiting;
+    uint64_t deadlines, timers, ended, timed, parts_held, parts_waiting;
     uint64_t items;   /* sum of their hashes */
     uint64_t *tokens; /* of the holds */
     uint64_t *seqs;   /* of the claims */
@@ -85,7 +85,7 @@ static const char *check_claim(const struct pk_machine *m, const struct pk_lease
     DEMAND(!timed || timer_in(m, c->timer, c), "I4: a claim's timer is not armed");
     DEMAND(!timed || (c->timer->kind == PK_TIMER_CLAIM && c->timer->id == c->seq),
            "I4: a claim's timer under another id");
-    DEMAND(c->request == 0 || pk_replies_find(&l->replies, c->request) == NULL,
+    DEMAND(c->request == 0 || pk_replies_find(l->replies, c->request) == NULL,
            "R3: a request is both claimed and remembered");
     seen->items += pk_item_hash(PK_ITEM_CLAIM, c);
     seen->seqs[seen->stats.holds + seen->stats.waits] = c->seq;
@@ -129,17 +129,16 @@ static const char *check_lease(const struct pk_machine *m, const struct pk_lease
         seen->ended++;
         seen->items += pk_item_hash(PK_ITEM_ENDED, l);
         DEMAND(l->ended_nth < m->next_ended, "I12: an end that was never counted");
-        DEMAND(l->claims.root == NULL && l->replies.count == 0 && l->label == NULL,
+        DEMAND(l->claims.root == NULL && l->replies == NULL && l->label == NULL,
                "I3: an ended lease still has something");
         return NULL;
     }
     seen->stats.leases += l->end == PK_END_NONE;
-    DEMAND(l->end == PK_END_NONE ||
-               (l->replies.count == 0 && l->label == NULL && !l->keyed),
+    DEMAND(l->end == PK_END_NONE || (l->replies == NULL && l->label == NULL && !l->keyed),
            "S5: a lease that is ending has more than claims");
-    seen->timers++;
+    seen->deadlines++;
     seen->items += pk_item_hash(PK_ITEM_LEASE, l);
-    DEMAND(timer_in(m, &l->timer, l), "I4: a live lease has no deadline");
+    DEMAND(pk_lease_is_armed(m, l), "I4: a live lease has no deadline");
     DEMAND(pk_tree_sound(&l->claims), "I9: a lease's claims");
     uint64_t holds = seen->stats.holds;
     uint64_t waits = seen->stats.waits;
@@ -293,6 +292,12 @@ static const char *check_counts(const struct pk_machine *m, const struct census 
         timers++;
     }
     DEMAND(timers == seen->timers + (m->sweep != NULL), "I4: timers without an owner");
+    uint64_t deadlines = 0;
+    for (struct pk_node *n = pk_tree_first(&m->deadlines); n != NULL;
+         n = pk_tree_next(n)) {
+        deadlines++; /* that each is found by its key shows that they are in order */
+    }
+    DEMAND(deadlines == seen->deadlines, "I4: deadlines without a lease");
     DEMAND(pk_machine_next_deadline(m) > m->clock || m->work == 0,
            "I4: something is overdue");
     DEMAND(all_different(seen->tokens, a->holds), "I2: two claims share a token");
@@ -306,7 +311,7 @@ const char *pk_machine_check(const struct pk_machine *m)
     DEMAND(m->n_touched == 0, "W1: locks were left unsettled");
     DEMAND(pk_tree_sound(&m->leases) && pk_tree_sound(&m->openings) &&
                pk_tree_sound(&m->locks) && pk_tree_sound(&m->fences) &&
-               pk_tree_sound(&m->timers),
+               pk_tree_sound(&m->deadlines) && pk_tree_sound(&m->timers),
            "I9: a tree of the machine");
     struct census seen = {0};
     seen.tokens = pk_zeroed((m->stats.holds + 1) * sizeof *seen.tokens);

@@ -59,6 +59,7 @@ struct pk_effect {
     uint32_t holders, waiters; /* TAKE, DROP: holders is how many keys */
     uint32_t shadow;           /* 1: the fence is in shadow mode */
     uint32_t value_bytes;      /* FENCE SHOW: how many there are */
+    uint32_t more;             /* LIST, SHOW: 1: there are rows that were left out */
     enum pk_status would;      /* OK from a fence: what shadow mode kept it from saying */
     uint64_t lease, request, token;
     uint64_t shadowed;       /* FENCE SHOW: calls let through by shadow mode so far */

@@ -9,9 +9,14 @@
 
 static void write_replies(struct pk_writer *w, const struct pk_replies *r)
 {
-    pk_write_uint(w, r->count);
-    for (uint32_t i = 0; i < r->count; i++) {
-        const struct pk_answer *a = &r->ring[(r->first + i) % r->capacity];
+    uint32_t count = pk_replies_count(r);
+    pk_write_uint(w, count);
+    if (w->hashing && count > 0) {
+        pk_write_uint(w, w->kept ? r->hash : pk_replies_hash(r));
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct pk_answer *a = pk_replies_at(r, i);
         pk_write_uint(w, a->request);
         pk_write_uint(w, a->token);
         pk_write_byte(w, a->verb);
@@ -30,20 +35,20 @@ static void write_machine(struct pk_writer *w, const struct pk_machine *m)
     pk_write_uint(w, m->restored_below);
     pk_write_uint(w, m->sweep == NULL ? 0 : 1 + m->sweep->at);
     pk_limits_write(w, &m->limits);
-    write_replies(w, &m->replies);
+    write_replies(w, m->replies);
 }
 
 static void write_lease(struct pk_writer *w, const struct pk_lease *l)
 {
     pk_write_uint(w, l->id);
     pk_write_uint(w, l->ttl_ms);
-    pk_write_uint(w, l->timer.at);
+    pk_write_uint(w, l->deadline_ms);
     pk_write_uint(w, l->opened_by);
-    pk_write_uint(w, l->forgotten);
+    pk_write_uint(w, pk_replies_forgotten(l->replies));
     pk_write_byte(w, l->end);
     pk_write_byte(w, l->keyed);
     pk_write_bytes(w, pk_blob_bytes(l->label));
-    write_replies(w, &l->replies);
+    write_replies(w, l->replies);
 }
 
 static void write_claim(struct pk_writer *w, const struct pk_claim *c)
@@ -130,6 +135,14 @@ uint64_t pk_item_hash(enum pk_item kind, const void *thing)
     return pk_hash_end(w.digest);
 }
 
+/* The same from the hashes that are kept inside the thing: what a change costs. */
+static uint64_t kept_hash(enum pk_item kind, const void *thing)
+{
+    struct pk_writer w = {.hashing = true, .kept = true};
+    pk_item_write(&w, kind, thing);
+    return pk_hash_end(w.digest);
+}
+
 /* ---- keeping the digest ---- */
 
 uint16_t *pk_item_view(enum pk_item kind, void *thing)
@@ -152,13 +165,13 @@ void pk_item_out(struct pk_machine *m, enum pk_item kind, void *thing)
     if (m->view != NULL && *pk_item_view(kind, thing) != m->views) {
         pk_view_add(m, kind, thing);
     }
-    m->items -= pk_item_hash(kind, thing);
+    m->items -= kept_hash(kind, thing);
 }
 
 void pk_item_in(struct pk_machine *m, enum pk_item kind, void *thing)
 {
     *pk_item_view(kind, thing) = m->views; /* the view has it, or must not get it */
-    m->items += pk_item_hash(kind, thing);
+    m->items += kept_hash(kind, thing);
 }
 
 uint64_t pk_machine_digest(const struct pk_machine *m)

@@ -18,6 +18,16 @@ static int order_opening(const void *key, const struct pk_node *node)
     return (a > b) - (a < b);
 }
 
+static int order_deadline(const void *key, const struct pk_node *node)
+{
+    const struct pk_lease *a = key;
+    const struct pk_lease *b = PK_OWNER(node, struct pk_lease, by_deadline);
+    if (a->deadline_ms != b->deadline_ms) {
+        return a->deadline_ms < b->deadline_ms ? -1 : 1;
+    }
+    return (a->id > b->id) - (a->id < b->id);
+}
+
 /* The first claim of a request: claims without an id (0) are told apart by seq alone. */
 static int order_request(const void *key, const struct pk_node *node)
 {
@@ -46,7 +56,24 @@ struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request)
 
 uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l)
 {
-    return pk_lease_over(m, l) == PK_END_NONE ? l->timer.at - m->clock : 0;
+    return pk_lease_over(m, l) == PK_END_NONE ? l->deadline_ms - m->clock : 0;
+}
+
+void pk_lease_arm(struct pk_machine *m, struct pk_lease *l, uint64_t deadline_ms)
+{
+    l->deadline_ms = deadline_ms;
+    bool in = pk_tree_insert(&m->deadlines, &l->by_deadline, l, order_deadline);
+    PK_ASSERT(in);
+}
+
+void pk_lease_disarm(struct pk_machine *m, struct pk_lease *l)
+{
+    pk_tree_erase(&m->deadlines, &l->by_deadline);
+}
+
+bool pk_lease_is_armed(const struct pk_machine *m, const struct pk_lease *l)
+{
+    return pk_tree_find(&m->deadlines, l, order_deadline) == &l->by_deadline;
 }
 
 enum pk_end pk_lease_over(const struct pk_machine *m, const struct pk_lease *l)
@@ -57,7 +84,7 @@ enum pk_end pk_lease_over(const struct pk_machine *m, const struct pk_lease *l)
     if (l->id < m->restored_below) {
         return PK_END_RESTORED;
     }
-    return pk_timer_is_due(m, &l->timer) ? PK_END_EXPIRED : PK_END_NONE;
+    return l->deadline_ms <= m->clock ? PK_END_EXPIRED : PK_END_NONE;
 }
 
 bool pk_lease_has_ended(const struct pk_lease *l)
@@ -99,9 +126,6 @@ bool pk_lease_join(struct pk_machine *m, struct pk_lease *l)
         pk_tree_erase(&m->leases, &l->by_id);
         return false;
     }
-    l->timer.owner = l;
-    l->timer.id = l->id;
-    l->timer.kind = PK_TIMER_LEASE;
     m->stats.leases += l->end == PK_END_NONE;
     return true;
 }
@@ -130,13 +154,13 @@ struct pk_lease *pk_lease_begin(struct pk_machine *m, const struct pk_command *c
 {
     struct pk_lease *l = pk_zeroed(sizeof *l);
     l->id = m->next_lease++;
-    l->ttl_ms = c->ttl_ms;
+    l->ttl_ms = (uint32_t)c->ttl_ms;
     l->opened_by = c->request;
     l->label = pk_blob_new(m, c->label);
     l->keyed = keyed;
     bool joined = pk_lease_join(m, l);
     PK_ASSERT(joined);
-    pk_timer_arm(m, &l->timer, m->clock + l->ttl_ms);
+    pk_lease_arm(m, l, m->clock + l->ttl_ms);
     pk_item_in(m, PK_ITEM_LEASE, l);
     pk_event(m, (struct pk_effect){
                     .kind = PK_EV_LEASE_OPENED, .lease = l->id, .label = c->label});
@@ -169,9 +193,9 @@ void pk_lease_open(struct pk_machine *m, const struct pk_command *c)
 void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
 {
     pk_item_out(m, PK_ITEM_LEASE, l);
-    l->ttl_ms = ttl_ms;
-    pk_timer_disarm(m, &l->timer);
-    pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
+    l->ttl_ms = (uint32_t)ttl_ms;
+    pk_lease_disarm(m, l);
+    pk_lease_arm(m, l, m->clock + ttl_ms);
     pk_item_in(m, PK_ITEM_LEASE, l);
 }
 
@@ -179,12 +203,12 @@ void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
  * its holder still trusts in what it was promised before (P4). */
 static void renew(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
 {
-    uint64_t promised = l->timer.at;
+    uint64_t promised = l->deadline_ms;
     pk_item_out(m, PK_ITEM_LEASE, l);
-    l->ttl_ms = ttl_ms;
+    l->ttl_ms = (uint32_t)ttl_ms;
     if (m->clock + ttl_ms > promised) {
-        pk_timer_disarm(m, &l->timer);
-        pk_timer_arm(m, &l->timer, m->clock + ttl_ms);
+        pk_lease_disarm(m, l);
+        pk_lease_arm(m, l, m->clock + ttl_ms);
     }
     pk_item_in(m, PK_ITEM_LEASE, l);
 }
@@ -219,14 +243,17 @@ void pk_lease_close(struct pk_machine *m, const struct pk_command *c)
     }
 }
 
-/* Rows of one claim, at most `left` of them; returns how many may follow. */
-static uint64_t show_claim(struct pk_machine *m, const struct pk_claim *claim,
-                           uint64_t left)
+/* Rows of one claim; false when there was no room for all of them. */
+static bool show_claim(struct pk_machine *m, const struct pk_claim *claim,
+                       struct pk_page *page)
 {
-    for (uint32_t i = 0; i < claim->n_parts && left > 0; i++, left--) {
+    for (uint32_t i = 0; i < claim->n_parts; i++) {
+        if (!pk_page_has_room(m, page)) {
+            return false;
+        }
         pk_claim_row(m, &claim->parts[i], claim->place);
     }
-    return left;
+    return true;
 }
 
 void pk_lease_show(struct pk_machine *m, const struct pk_command *c)
@@ -244,17 +271,17 @@ void pk_lease_show(struct pk_machine *m, const struct pk_command *c)
                           .waiters = l->n_waits,
                           .label = pk_blob_bytes(l->label)};
     pk_effects_add(m->out, &e);
-    uint64_t left = c->count;
+    struct pk_page page = pk_page_begin(m, c);
     if (c->target != 0) {
         const struct pk_claim *claim = pk_lease_claim(l, c->target);
         if (claim != NULL) {
-            show_claim(m, claim, left);
+            (void)show_claim(m, claim, &page);
         }
         return;
     }
-    for (struct pk_node *n = pk_tree_first(&l->claims); n != NULL && left > 0;
-         n = pk_tree_next(n)) {
-        left = show_claim(m, PK_OWNER(n, struct pk_claim, node), left);
+    struct pk_node *n = pk_tree_first(&l->claims);
+    while (n != NULL && show_claim(m, PK_OWNER(n, struct pk_claim, node), &page)) {
+        n = pk_tree_next(n);
     }
 }
 
@@ -262,13 +289,13 @@ void pk_lease_show(struct pk_machine *m, const struct pk_command *c)
 
 void pk_lease_free(struct pk_machine *m, struct pk_lease *l)
 {
-    bool has_timer = !pk_lease_has_ended(l);
+    bool has_deadline = !pk_lease_has_ended(l);
     struct pk_node *n;
     while ((n = pk_tree_first(&l->claims)) != NULL) {
         pk_claim_free(m, PK_OWNER(n, struct pk_claim, node));
     }
-    if (has_timer) {
-        pk_timer_disarm(m, &l->timer);
+    if (has_deadline) {
+        pk_lease_disarm(m, l);
     }
     pk_tree_erase(&m->leases, &l->by_id);
     if (l->opened_by != 0) {
@@ -329,7 +356,7 @@ void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_endi
 {
     PK_ASSERT(e->why != PK_END_NONE);
     pk_item_out(m, PK_ITEM_LEASE, l);
-    pk_timer_disarm(m, &l->timer);
+    pk_lease_disarm(m, l);
     if (l->end == PK_END_NONE) {
         begin_end(m, l, e->why);
     }
@@ -338,7 +365,7 @@ void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_endi
         pk_claim_end(m, PK_OWNER(n, struct pk_claim, node), e);
         n = pk_tree_first(&l->claims);
         if (n != NULL && m->work == 0) {
-            pk_timer_arm(m, &l->timer, m->clock); /* S5 */
+            pk_lease_arm(m, l, m->clock); /* S5 */
             pk_item_in(m, PK_ITEM_LEASE, l);
             return;
         }
@@ -355,7 +382,7 @@ bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l,
     if (c->request == 0) {
         return false;
     }
-    const struct pk_answer *a = pk_replies_find(&l->replies, c->request);
+    const struct pk_answer *a = pk_replies_find(l->replies, c->request);
     bool claimed =
         pk_lease_claim(l, c->request) != NULL; /* lock.c answers an ACQUIRE from it */
     if ((a != NULL && a->verb != c->verb) || (claimed && c->verb != PK_LOCK_ACQUIRE)) {
@@ -367,7 +394,7 @@ bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l,
         pk_reply(m, c, a->status)->token = a->token;
         return true;
     }
-    if (!claimed && c->request <= l->forgotten) {
+    if (!claimed && c->request <= pk_replies_forgotten(l->replies)) {
         pk_reply(m, c, PK_TOOOLD);
         return true;
     }
@@ -380,7 +407,7 @@ void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, uint64_t reques
     if (request != 0) {
         struct pk_answer a = {request, token, verb, status};
         pk_item_out(m, PK_ITEM_LEASE, l);
-        pk_replies_add(&l->replies, m->limits.replies, a, &l->forgotten);
+        pk_replies_add(&l->replies, m->limits.replies, a);
         pk_item_in(m, PK_ITEM_LEASE, l);
     }
 }

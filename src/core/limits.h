@@ -15,7 +15,10 @@ enum {
     PK_REASON_MAX = 255,   /* bytes of why an operator broke a lock */
     PK_SET_MAX = 16,       /* locks in one set; also the ceiling of set_locks below */
     PK_PAGE_MAX = 1000,    /* rows in one answer to LIST or SHOW */
-    PK_RENEW_MAX = 4096,   /* leases in one RENEW */
+    PK_PAGE_BYTES = 256 * 1024, /* of its rows, at which no further one follows (Q5) */
+    PK_BLOCKER_VALUE = 1024,    /* bytes of a value that BUSY and QUEUED tell (G5) */
+    PK_ROW_BYTES = 128,         /* that a row counts beside its name, label and value */
+    PK_RENEW_MAX = 4096,        /* leases in one RENEW */
     PK_TTL_MIN_MS = 50,
     PK_TTL_MAX_MS = 24 * 3600 * 1000,
     PK_DELAY_MAX_MS = 24 * 3600 * 1000, /* lock-delay */

@@ -204,6 +204,24 @@ void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t 
     pk_effects_add(m->out, &e);
 }
 
+/* Q5: whether a further row may follow; if not, the reply says that there is more. */
+bool pk_page_has_room(struct pk_machine *m, struct pk_page *p)
+{
+    const struct pk_effect *last = &m->out->list[m->out->count - 1];
+    if (last->kind != PK_REPLY) {
+        p->rows++;
+        p->bytes += PK_ROW_BYTES + last->name.len + last->label.len + last->value.len;
+    }
+    bool room = p->rows < p->count && p->bytes < PK_PAGE_BYTES;
+    m->out->list[p->reply].more = !room;
+    return room;
+}
+
+struct pk_page pk_page_begin(const struct pk_machine *m, const struct pk_command *c)
+{
+    return (struct pk_page){.reply = m->out->count - 1, .count = c->count};
+}
+
 /* ---- granting ---- */
 
 /* G1 for a lock that exists. Shared holds are never beside an exclusive one (I1), so
@@ -411,7 +429,12 @@ static void reply_blocked(struct pk_machine *m, struct pk_effect e,
     e.closed_ms = closed_ms(m, l);
     pk_effects_add(m->out, &e);
     if (l->n_holds > 0) {
-        pk_claim_row(m, pk_lock_oldest_hold(l), 0);
+        struct pk_effect row = about(PK_ROW_HOLD, pk_lock_oldest_hold(l));
+        describe_claim(m, &row, pk_claim_of(pk_lock_oldest_hold(l)));
+        if (row.value.len > PK_BLOCKER_VALUE) {
+            row.value = (struct pk_bytes){0}; /* whoever wants it asks for it */
+        }
+        pk_effects_add(m->out, &row);
     }
 }
 
@@ -750,8 +773,8 @@ void pk_lock_cancel(struct pk_machine *m, const struct pk_command *c)
     if (claim != NULL) {
         enum pk_end why = token == 0 ? PK_END_WITHDRAWN : PK_END_RELEASED;
         pk_claim_end(m, claim, &(struct pk_ending){.why = why});
-    } else if (c->target > l->forgotten &&
-               pk_replies_find(&l->replies, c->target) == NULL) {
+    } else if (c->target > pk_replies_forgotten(l->replies) &&
+               pk_replies_find(l->replies, c->target) == NULL) {
         /* The cancel overtook its acquire: refuse that one when it comes (E4). */
         pk_lease_remember(m, l, c->target, PK_LOCK_ACQUIRE, PK_CANCELLED, 0);
     }
@@ -806,15 +829,22 @@ void pk_lock_show(struct pk_machine *m, const struct pk_command *c)
     if (l == NULL) {
         return;
     }
-    uint64_t rows = 0;
-    for (struct pk_node *n = pk_tree_first(&l->holds); n != NULL && rows < c->count;
-         n = pk_tree_next(n), rows++) {
-        pk_claim_row(m, part_at(n), 0);
+    struct pk_page page = pk_page_begin(m, c);
+    bool room = true;
+    for (struct pk_node *n = pk_tree_first(&l->holds); n != NULL && room;
+         n = pk_tree_next(n)) {
+        room = pk_page_has_room(m, &page);
+        if (room) {
+            pk_claim_row(m, part_at(n), 0);
+        }
     }
     uint32_t place = 0;
-    for (struct pk_node *n = pk_tree_first(&l->queue); n != NULL && rows < c->count;
-         n = pk_tree_next(n), rows++) {
-        pk_claim_row(m, part_at(n), ++place);
+    for (struct pk_node *n = pk_tree_first(&l->queue); n != NULL && room;
+         n = pk_tree_next(n)) {
+        room = pk_page_has_room(m, &page);
+        if (room) {
+            pk_claim_row(m, part_at(n), ++place);
+        }
     }
 }
 
@@ -848,9 +878,10 @@ void pk_lock_list(struct pk_machine *m, const struct pk_command *c)
     if (n != NULL && c->cursor.len > 0 && order_name(&c->cursor, n) == 0) {
         n = pk_tree_next(n);
     }
-    for (uint64_t rows = 0; n != NULL && rows < c->count; n = pk_tree_next(n), rows++) {
+    struct pk_page page = pk_page_begin(m, c);
+    for (; n != NULL; n = pk_tree_next(n)) {
         const struct pk_lock *l = PK_OWNER(n, struct pk_lock, node);
-        if (!has_prefix(l, c->name)) {
+        if (!has_prefix(l, c->name) || !pk_page_has_room(m, &page)) {
             return;
         }
         lock_row(m, l);

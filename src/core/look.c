@@ -16,7 +16,7 @@ static struct pk_look_claim look_at(const struct pk_claim_part *p, uint32_t plac
         .lease = c->lease->id,
         .token = c->token,
         .since_ms = c->since_ms,
-        .ends_ms = c->lease->timer.at,
+        .ends_ms = c->lease->deadline_ms,
         .ttl_ms = c->lease->ttl_ms,
         .place = place,
         .parts = c->n_parts,
@@ -97,6 +97,12 @@ void pk_look_waits(const struct pk_machine *m, struct pk_bytes name,
             look_at(PK_OWNER(n, struct pk_claim_part, node), ++place);
         more = see(ctx, &c);
     }
+}
+
+uint32_t pk_look_fence_bytes(const struct pk_machine *m, struct pk_bytes name)
+{
+    const struct pk_fence *f = pk_fence_find(m, name);
+    return f == NULL ? 0 : pk_blob_len(f->value);
 }
 
 struct pk_bytes pk_look_label(const struct pk_machine *m, uint64_t lease)

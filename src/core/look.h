@@ -46,6 +46,8 @@ void pk_look_holds(const struct pk_machine *m, struct pk_bytes name,
                    bool (*see)(void *ctx, const struct pk_look_claim *c), void *ctx);
 void pk_look_waits(const struct pk_machine *m, struct pk_bytes name,
                    bool (*see)(void *ctx, const struct pk_look_claim *c), void *ctx);
+/* Bytes of a fence's value; 0 when there is no such fence. */
+uint32_t pk_look_fence_bytes(const struct pk_machine *m, struct pk_bytes name);
 /* The label of a lease that is alive; empty for one that is not. */
 struct pk_bytes pk_look_label(const struct pk_machine *m, uint64_t lease);
 

@@ -4,6 +4,7 @@
 
 #include "core/door.h"
 #include "core/state.h"
+#include "core/wire.h"
 
 /* ---- memory ---- */
 
@@ -139,11 +140,6 @@ static void sweep(struct pk_machine *m)
 static void timer_due(struct pk_machine *m, struct pk_timer *t)
 {
     switch (t->kind) {
-    case PK_TIMER_LEASE: {
-        struct pk_lease *l = t->owner;
-        pk_lease_end(m, l, &(struct pk_ending){.why = pk_lease_over(m, l)});
-        break;
-    }
     case PK_TIMER_CLAIM: {
         struct pk_claim *c = t->owner;
         enum pk_end why = c->token == 0 ? PK_END_TIMED_OUT : PK_END_OVERHELD;
@@ -163,6 +159,25 @@ static void timer_due(struct pk_machine *m, struct pk_timer *t)
     }
 }
 
+/* What is due next ends; false: nothing is due. At one instant leases end first. */
+static bool next_due(struct pk_machine *m)
+{
+    struct pk_node *d = pk_tree_first(&m->deadlines);
+    struct pk_node *n = pk_tree_first(&m->timers);
+    struct pk_lease *l = d == NULL ? NULL : PK_OWNER(d, struct pk_lease, by_deadline);
+    struct pk_timer *t = n == NULL ? NULL : PK_OWNER(n, struct pk_timer, node);
+    if (l != NULL && l->deadline_ms <= m->clock &&
+        (t == NULL || l->deadline_ms <= t->at)) {
+        pk_lease_end(m, l, &(struct pk_ending){.why = pk_lease_over(m, l)});
+        return true;
+    }
+    if (t != NULL && pk_timer_is_due(m, t)) {
+        timer_due(m, t);
+        return true;
+    }
+    return false;
+}
+
 /* S2, S5. What is due ends before anybody is woken, so nothing is granted to the overdue.
  */
 static void advance(struct pk_machine *m, const struct pk_command *c)
@@ -174,11 +189,7 @@ static void advance(struct pk_machine *m, const struct pk_command *c)
     if (moves || c->verb == PK_TICK || c->verb == PK_LEAP) {
         m->work = m->limits.step_work;
     }
-    struct pk_node *first = pk_tree_first(&m->timers);
-    while (m->work > 0 && first != NULL &&
-           pk_timer_is_due(m, PK_OWNER(first, struct pk_timer, node))) {
-        timer_due(m, PK_OWNER(first, struct pk_timer, node));
-        first = pk_tree_first(&m->timers);
+    while (m->work > 0 && next_due(m)) {
     }
     pk_locks_settle(m);
 }
@@ -209,55 +220,114 @@ void pk_event(struct pk_machine *m, struct pk_effect from)
 
 /* ---- remembered answers ---- */
 
-static struct pk_answer *answer_at(const struct pk_replies *r, uint32_t i)
+static struct pk_answer *answer_at(struct pk_replies *r, uint32_t i)
 {
     return &r->ring[(r->first + i) % r->capacity];
 }
 
+const struct pk_answer *pk_replies_at(const struct pk_replies *r, uint32_t i)
+{
+    return &r->ring[(r->first + i) % r->capacity];
+}
+
+uint32_t pk_replies_count(const struct pk_replies *r)
+{
+    return r == NULL ? 0 : r->count;
+}
+
+uint64_t pk_replies_forgotten(const struct pk_replies *r)
+{
+    return r == NULL ? 0 : r->forgotten;
+}
+
 const struct pk_answer *pk_replies_find(const struct pk_replies *r, uint64_t request)
 {
-    for (uint32_t i = 0; i < r->count; i++) {
-        if (answer_at(r, i)->request == request) {
-            return answer_at(r, i);
+    for (uint32_t i = 0; i < pk_replies_count(r); i++) {
+        if (pk_replies_at(r, i)->request == request) {
+            return pk_replies_at(r, i);
         }
     }
     return NULL;
 }
 
-/* Gives the ring room for `capacity` answers, oldest first. */
-static void replies_resize(struct pk_replies *r, uint32_t capacity)
+/* The hash of the answers is a number whose digits are their hashes, oldest first: one
+ * that comes or goes costs its own hash, however many are remembered. */
+#define HASH_BASE UINT64_C(0x9fb21c651e98df25)
+
+static uint64_t answer_hash(const struct pk_answer *a)
 {
-    struct pk_answer *ring = pk_door_resize(NULL, capacity * sizeof *ring);
-    for (uint32_t i = 0; i < r->count; i++) {
-        ring[i] = *answer_at(r, i);
-    }
-    pk_door_resize(r->ring, 0);
-    r->ring = ring;
-    r->first = 0;
-    r->capacity = capacity;
+    uint64_t h = pk_hash(pk_hash(0, a->request), a->token);
+    return pk_hash_end(pk_hash(pk_hash(h, a->verb), a->status));
 }
 
-void pk_replies_add(struct pk_replies *r, uint32_t limit, struct pk_answer a,
-                    uint64_t *forgotten)
+uint64_t pk_replies_hash(const struct pk_replies *r)
 {
-    while (r->count >= limit) {
-        uint64_t oldest = answer_at(r, 0)->request;
-        *forgotten = oldest > *forgotten ? oldest : *forgotten;
-        r->first = (r->first + 1) % r->capacity;
-        r->count--;
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < pk_replies_count(r); i++) {
+        hash = hash * HASH_BASE + answer_hash(pk_replies_at(r, i));
     }
-    if (r->count == r->capacity) {
-        uint32_t twice = r->capacity == 0 ? 1 : r->capacity * 2;
+    return hash;
+}
+
+/* Gives the ring room for `capacity` answers, oldest first. */
+static void replies_resize(struct pk_replies **r, uint32_t capacity)
+{
+    struct pk_replies *old = *r;
+    struct pk_replies *to = pk_zeroed(sizeof *to + capacity * sizeof to->ring[0]);
+    to->capacity = capacity;
+    to->count = pk_replies_count(old);
+    to->forgotten = pk_replies_forgotten(old);
+    to->hash = old == NULL ? 0 : old->hash;
+    for (uint32_t i = 0; old != NULL && i < old->count; i++) {
+        to->ring[i] = *answer_at(old, i);
+    }
+    pk_door_resize(old, 0);
+    *r = to;
+}
+
+static void drop_oldest(struct pk_replies *r)
+{
+    const struct pk_answer *oldest = answer_at(r, 0);
+    uint64_t digit = answer_hash(oldest);
+    for (uint32_t i = 1; i < r->count; i++) {
+        digit *= HASH_BASE;
+    }
+    r->hash -= digit;
+    r->forgotten = oldest->request > r->forgotten ? oldest->request : r->forgotten;
+    r->first = (r->first + 1) % r->capacity;
+    r->count--;
+}
+
+void pk_replies_add(struct pk_replies **r, uint32_t limit, struct pk_answer a)
+{
+    PK_ASSERT(limit > 0);
+    while (*r != NULL && (*r)->count >= limit) {
+        drop_oldest(*r);
+    }
+    if (*r == NULL || (*r)->count == (*r)->capacity) {
+        uint32_t twice = *r == NULL ? 1 : (*r)->capacity * 2;
         replies_resize(r, twice < limit ? twice : limit);
     }
-    r->count++;
-    *answer_at(r, r->count - 1) = a;
+    PK_ASSERT(*r != NULL && (*r)->count < (*r)->capacity);
+    (*r)->count++;
+    *answer_at(*r, (*r)->count - 1) = a;
+    (*r)->hash = (*r)->hash * HASH_BASE + answer_hash(&a);
 }
 
-void pk_replies_free(struct pk_replies *r)
+void pk_replies_forget(struct pk_replies **r, uint64_t request)
 {
-    pk_door_resize(r->ring, 0);
-    *r = (struct pk_replies){0};
+    if (request != 0) {
+        if (*r == NULL) {
+            replies_resize(r, 1);
+        }
+        (*r)->forgotten = request;
+    }
+}
+
+void pk_replies_free(struct pk_replies **r)
+{
+    pk_door_resize(*r, 0);
+    *r = NULL;
 }
 
 /* ---- permission ---- */
@@ -294,7 +364,7 @@ static void tick(struct pk_machine *m, const struct pk_command *c)
 static bool repeated(struct pk_machine *m, const struct pk_command *c)
 {
     const struct pk_answer *a =
-        c->request == 0 ? NULL : pk_replies_find(&m->replies, c->request);
+        c->request == 0 ? NULL : pk_replies_find(m->replies, c->request);
     if (a == NULL) {
         return false;
     }
@@ -310,9 +380,8 @@ static bool repeated(struct pk_machine *m, const struct pk_command *c)
 static void remember(struct pk_machine *m, const struct pk_effect *reply)
 {
     if (reply->request != 0) {
-        uint64_t unused = 0; /* these ids don't grow, so none is "too old" */
         struct pk_answer a = {reply->request, reply->token, reply->verb, reply->status};
-        pk_replies_add(&m->replies, m->limits.replies, a, &unused);
+        pk_replies_add(&m->replies, m->limits.replies, a);
     }
 }
 
@@ -451,8 +520,12 @@ uint64_t pk_machine_clock(const struct pk_machine *m)
 
 uint64_t pk_machine_next_deadline(const struct pk_machine *m)
 {
-    struct pk_node *first = pk_tree_first(&m->timers);
-    return first == NULL ? UINT64_MAX : PK_OWNER(first, struct pk_timer, node)->at;
+    struct pk_node *d = pk_tree_first(&m->deadlines);
+    struct pk_node *n = pk_tree_first(&m->timers);
+    uint64_t lease =
+        d == NULL ? UINT64_MAX : PK_OWNER(d, struct pk_lease, by_deadline)->deadline_ms;
+    uint64_t timer = n == NULL ? UINT64_MAX : PK_OWNER(n, struct pk_timer, node)->at;
+    return lease < timer ? lease : timer;
 }
 
 uint64_t pk_machine_last_token(const struct pk_machine *m)

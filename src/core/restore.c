@@ -51,10 +51,9 @@ static struct pk_bytes read_name(struct pk_reader *r)
     return name;
 }
 
-static void read_replies(struct pk_reader *r, struct pk_replies *to)
+static void read_replies(struct pk_reader *r, struct pk_replies **to)
 {
     uint64_t n = pk_read_uint(r);
-    uint64_t unused = 0;
     for (uint64_t i = 0; i < n && !r->bad; i++) {
         struct pk_answer a = {0};
         a.request = pk_read_ranged(r, 1, UINT64_MAX);
@@ -64,7 +63,7 @@ static void read_replies(struct pk_reader *r, struct pk_replies *to)
         if (demand(r, verb < PK_VERB_COUNT && status < PK_STATUS_COUNT)) {
             a.verb = (enum pk_verb)verb;
             a.status = (enum pk_status)status;
-            pk_replies_add(to, UINT32_MAX, a, &unused);
+            pk_replies_add(to, UINT32_MAX, a);
         }
     }
 }
@@ -112,10 +111,10 @@ static void read_lease(struct pk_reader *r, struct pk_restore *s)
     struct pk_machine *m = s->machine;
     struct pk_lease *l = pk_zeroed(sizeof *l);
     l->id = pk_read_ranged(r, 1, m->next_lease - 1);
-    l->ttl_ms = pk_read_ranged(r, PK_TTL_MIN_MS, PK_TTL_MAX_MS);
+    l->ttl_ms = (uint32_t)pk_read_ranged(r, PK_TTL_MIN_MS, PK_TTL_MAX_MS);
     uint64_t deadline = pk_read_ranged(r, 0, 2 * PK_TIME_MAX);
     l->opened_by = pk_read_uint(r);
-    l->forgotten = pk_read_uint(r);
+    uint64_t forgotten = pk_read_uint(r);
     read_ending(r, l);
     l->keyed = read_flag(r);
     struct pk_bytes label = pk_read_bytes(r, PK_LABEL_CEILING);
@@ -123,8 +122,9 @@ static void read_lease(struct pk_reader *r, struct pk_restore *s)
         pk_door_resize(l, 0);
         return;
     }
-    pk_timer_arm(m, &l->timer, deadline);
+    pk_lease_arm(m, l, deadline);
     l->label = pk_blob_new(m, label);
+    pk_replies_forget(&l->replies, forgotten);
     read_replies(r, &l->replies);
     s->lease = l;
     pk_item_in(m, PK_ITEM_LEASE, l);

@@ -11,10 +11,10 @@
 #include "core/machine.h"
 #include "core/tree.h"
 
-/* Who owns a timer; also the second sort key, so that at one instant leases end first. */
+/* Who owns a timer; also the second sort key. The deadlines of leases are a tree of their
+ * own; at one instant they come before all timers. */
 enum pk_timer_kind {
-    PK_TIMER_LEASE,
-    PK_TIMER_CLAIM,
+    PK_TIMER_CLAIM = 1,
     PK_TIMER_LOCK,
     PK_TIMER_FENCE,
     PK_TIMER_SETTLE, /* of a lock whose waiters could not all be granted at once (S5) */
@@ -24,7 +24,7 @@ enum pk_timer_kind {
 struct pk_timer {
     struct pk_node node; /* in pk_machine.timers, by (at, kind, id) */
     uint64_t at;
-    uint64_t id; /* lease id, claim seq, or the seq at which the lock first closed or was
+    uint64_t id; /* claim seq, or the seq at which the lock first closed or was
                     left to be settled, or the fence was written; 0: the sweep */
     void *owner;
     enum pk_timer_kind kind;
@@ -44,31 +44,36 @@ struct pk_answer {
     enum pk_status status;
 };
 
+/* What is remembered; a lease that has nothing to remember has none. */
 struct pk_replies {
-    struct pk_answer *ring; /* oldest at `first`; capacity grows up to the limit */
+    uint64_t forgotten; /* the greatest request id whose answer was dropped */
+    uint64_t hash;      /* of the answers, kept up with each that comes or goes */
     uint32_t first, count, capacity;
+    struct pk_answer ring[]; /* oldest at `first`; capacity grows up to the limit */
 };
 
 struct pk_lease {
     struct pk_node by_id;
     struct pk_node by_open; /* only when `opened_by` is not 0 */
-    struct pk_timer timer;  /* armed while alive */
-    uint64_t id;
     union {
-        uint64_t ttl_ms;    /* while alive */
-        uint64_t ended_nth; /* once ended: its place among all leases that ended */
+        struct pk_node by_deadline;  /* until it has ended */
+        struct pk_lease *next_ended; /* from then on: the ended list, oldest first */
     };
+    union {
+        uint64_t deadline_ms; /* until it has ended */
+        uint64_t ended_nth;   /* from then on: its place among all leases that ended */
+    };
+    uint64_t id;
     uint64_t opened_by;    /* the request id of its OPEN */
-    uint64_t forgotten;    /* the greatest request id whose answer was dropped */
     struct pk_tree claims; /* by (request, seq) */
     uint32_t n_holds, n_waits;
-    struct pk_replies replies;
+    struct pk_replies *replies; /* NULL: nothing to remember */
     struct pk_blob *label;
-    struct pk_lease *next_ended; /* the ended list, oldest first */
-    uint16_t view;               /* the last view that has its item */
-    uint8_t end;                 /* enum pk_end; PK_END_NONE until it begins to end */
-    bool ending;                 /* some of its claims are still there (S5) */
-    bool keyed;                  /* opened for one key, and carries it alone (K) */
+    uint32_t ttl_ms;
+    uint16_t view;   /* the last view that has its item */
+    uint8_t end;     /* enum pk_end; PK_END_NONE until it begins to end */
+    bool ending : 1; /* some of its claims are still there (S5) */
+    bool keyed : 1;  /* opened for one key, and carries it alone (K) */
 };
 
 struct pk_claim_part {
@@ -128,13 +133,14 @@ struct pk_machine {
     uint64_t next_seq;
     uint64_t next_ended; /* the place of the next lease that ends */
     struct pk_limits limits;
-    struct pk_tree leases;   /* by id, the remembered ended ones included */
-    struct pk_tree openings; /* leases by opened_by */
-    struct pk_tree locks;    /* by name */
-    struct pk_tree fences;   /* by name */
-    struct pk_tree timers;   /* by (at, kind, id) */
+    struct pk_tree leases;    /* by id, the remembered ended ones included */
+    struct pk_tree deadlines; /* leases that have not ended, by (deadline_ms, id) */
+    struct pk_tree openings;  /* leases by opened_by */
+    struct pk_tree locks;     /* by name */
+    struct pk_tree fences;    /* by name */
+    struct pk_tree timers;    /* by (at, kind, id) */
     struct pk_lease *ended_first, *ended_last;
-    struct pk_replies replies; /* R2 */
+    struct pk_replies *replies; /* R2 */
     uint32_t n_ended;
     uint32_t n_timed;        /* locks that have a timer */
     uint32_t work;           /* what may still end or be granted at once (S5) */
@@ -195,10 +201,17 @@ uint64_t pk_timer_left(const struct pk_machine *m, const struct pk_timer *t);
 /* True when `more` bytes fit under limits.stored_bytes; none always do. */
 bool pk_room_for(const struct pk_machine *m, uint64_t more);
 
-void pk_replies_add(struct pk_replies *r, uint32_t limit, struct pk_answer a,
-                    uint64_t *forgotten);
+/* All of these take NULL for nothing remembered; `add` and `forget` may move it. */
+void pk_replies_add(struct pk_replies **r, uint32_t limit, struct pk_answer a);
+/* Sets the greatest request id whose answer was dropped. */
+void pk_replies_forget(struct pk_replies **r, uint64_t request);
+uint64_t pk_replies_forgotten(const struct pk_replies *r);
+uint32_t pk_replies_count(const struct pk_replies *r);
+const struct pk_answer *pk_replies_at(const struct pk_replies *r, uint32_t i);
 const struct pk_answer *pk_replies_find(const struct pk_replies *r, uint64_t request);
-void pk_replies_free(struct pk_replies *r);
+/* Their hash from the answers themselves, to compare with the one that is kept. */
+uint64_t pk_replies_hash(const struct pk_replies *r);
+void pk_replies_free(struct pk_replies **r);
 
 /* Why something ends, and for BROKEN by whom and for what reason. */
 struct pk_ending {
@@ -230,6 +243,11 @@ void pk_lease_extend(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms);
  * have to settle. */
 void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_ending *e);
 uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l);
+/* Puts the lease among the deadlines; disarm takes it out. */
+void pk_lease_arm(struct pk_machine *m, struct pk_lease *l, uint64_t deadline_ms);
+void pk_lease_disarm(struct pk_machine *m, struct pk_lease *l);
+/* True when the lease is among the deadlines: for check.c. */
+bool pk_lease_is_armed(const struct pk_machine *m, const struct pk_lease *l);
 /* Links a lease, whose fields are set, into the trees. False, and nothing done, when its
  * id or its opening request is there already: only a damaged snapshot can bring that. */
 bool pk_lease_join(struct pk_machine *m, struct pk_lease *l);
@@ -286,6 +304,18 @@ bool pk_claim_join(struct pk_machine *m, struct pk_claim *c);
  * nothing done, when one with that token or seq is there already. */
 bool pk_claim_link_part(struct pk_claim_part *p);
 void pk_claim_free(struct pk_machine *m, struct pk_claim *c);
+/* The rows of one answer to LIST or SHOW, see Q5. */
+struct pk_page {
+    uint32_t reply; /* its place among the effects */
+    uint64_t count; /* rows that are wanted */
+    uint64_t rows, bytes;
+};
+
+/* After the reply, which is the last effect. */
+struct pk_page pk_page_begin(const struct pk_machine *m, const struct pk_command *c);
+/* Before each row: whether it may follow. */
+bool pk_page_has_room(struct pk_machine *m, struct pk_page *p);
+
 /* A row for SHOW or BUSY about one part of a claim. */
 void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t place);
 bool pk_claim_ready(const struct pk_claim *c);

@@ -21,6 +21,7 @@ struct pk_writer {
     uint64_t digest;
     bool digesting;
     bool hashing; /* hash the values into `digest`, and do nothing else */
+    bool kept;    /* with it: take the hashes that are kept for parts of a thing */
 };
 
 void pk_write_raw(struct pk_writer *w, const void *data, size_t len);

@@ -153,10 +153,11 @@ static void add_list(const struct pk_command *c, const struct pk_scan *scan,
                      struct pk_effects *out)
 {
     struct pk_effect reply = reply_to(c);
+    uint32_t at = out->count;
     pk_effects_add(out, &reply);
     uint64_t rows = 0;
     size_t next;
-    for (size_t i = 0; i < scan->count && rows < c->count; i = next) {
+    for (size_t i = 0; i < scan->count; i = next) {
         const struct seen *first = &scan->list[i];
         next = i + 1;
         while (next < scan->count && strcmp(scan->list[next].name, first->name) == 0) {
@@ -164,6 +165,10 @@ static void add_list(const struct pk_command *c, const struct pk_scan *scan,
         }
         if (c->cursor.len > 0 && pk_bytes_compare(pk_text(first->name), c->cursor) <= 0) {
             continue;
+        }
+        if (rows == c->count) {
+            out->list[at].more = 1;
+            return;
         }
         struct pk_effect row = {.name = pk_text(first->name)};
         if (first->held) {
@@ -190,6 +195,7 @@ static void add_lease(const struct pk_command *c, struct pk_scan *scan, uint64_t
         reply.holders += its && scan->list[i].held;
         reply.waiters += its && !scan->list[i].held;
     }
+    reply.more = c->target == 0 && (uint64_t)reply.holders + reply.waiters > c->count;
     pk_effects_add(out, &reply);
     uint64_t rows = 0;
     for (size_t i = 0; i < scan->count && rows < c->count; i++) {
@@ -236,6 +242,7 @@ enum picket_status pk_bridge_look(struct pk_store *b, const struct pk_command *c
     if (s == PICKET_OK && c->verb == PK_LOCK_SHOW) {
         struct pk_effect reply = reply_to(c);
         reply.name = c->name;
+        reply.more = scan.count > c->count;
         add_lock(reply, &scan, c->count, out);
     } else if (s == PICKET_OK && c->verb == PK_LOCK_LIST) {
         add_list(c, &scan, out);

@@ -162,7 +162,7 @@ static void notice_changes(struct pk_store *s, struct pk_machine *now)
     pk_machine_step(s->machine, &c, &before);
     pk_machine_step(now, &c, &after);
     enum pk_end end = pk_machine_lease_end(now, s->lease);
-    if (before.count > PK_PAGE_MAX) {
+    if (before.list[0].more || (after.count > 0 && after.list[0].more)) {
         s->news_since_ms = s->last_turn_ms;
         s->missed = true; /* there is more than these rows: ask about each claim */
     } else if (end == PK_END_NONE) {

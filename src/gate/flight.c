@@ -176,7 +176,7 @@ static enum picket_status wait_for_lower(struct pk_flight_claim *c)
             }
             (void)snprintf(after, sizeof after, "%s", row->name);
         }
-        more = v->n_rows == PAGE;
+        more = v->more != 0 && v->n_rows > 0;
         picket_view_free(v);
     }
     return s;

@@ -101,6 +101,8 @@ void pk_proto_write_limits(struct pk_resp_out *o, const struct pk_limits *l); /*
 
 /* The REPLY and ROWs among `effects` (others are passed over) as one RESP reply. */
 void pk_proto_write_reply(struct pk_resp_out *o, const struct pk_effects *effects);
+/* The same without the array that is around several. */
+void pk_proto_write_each(struct pk_resp_out *o, const struct pk_effects *effects);
 /* One event as a push. */
 void pk_proto_write_event(struct pk_resp_out *o, const struct pk_effect *e);
 /* A push that says that events were missed. */

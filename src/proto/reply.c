@@ -27,6 +27,7 @@ enum type { SMALL /* 32 bits */, LARGE /* 64 bits */, BYTES, MODE, END, STATUS }
     X(shadow, 6, SMALL)                                                                  \
     X(shadowed, 8, LARGE)                                                                \
     X(value_bytes, 11, SMALL)                                                            \
+    X(more, 4, SMALL)                                                                    \
     X(left_ms, 7, LARGE)                                                                 \
     X(closed_ms, 9, LARGE)                                                               \
     X(since_ms, 8, LARGE)                                                                \
@@ -295,16 +296,8 @@ static void write_refusal(struct pk_resp_out *o, const struct pk_effects *e,
     raw_text(o, "\r\n");
 }
 
-void pk_proto_write_reply(struct pk_resp_out *o, const struct pk_effects *effects)
+void pk_proto_write_each(struct pk_resp_out *o, const struct pk_effects *effects)
 {
-    uint32_t replies = 0;
-    for (uint32_t i = 0; i < effects->count; i++) {
-        replies += effects->list[i].kind == PK_REPLY ? 1 : 0;
-    }
-    PK_ASSERT(replies > 0);
-    if (replies > 1) {
-        pk_resp_array(o, replies);
-    }
     for (uint32_t i = 0; i < effects->count; i++) {
         const struct pk_effect *e = &effects->list[i];
         if (e->kind != PK_REPLY) {
@@ -316,6 +309,19 @@ void pk_proto_write_reply(struct pk_resp_out *o, const struct pk_effects *effect
             write_refusal(o, effects, i);
         }
     }
+}
+
+void pk_proto_write_reply(struct pk_resp_out *o, const struct pk_effects *effects)
+{
+    uint32_t replies = 0;
+    for (uint32_t i = 0; i < effects->count; i++) {
+        replies += effects->list[i].kind == PK_REPLY ? 1 : 0;
+    }
+    PK_ASSERT(replies > 0);
+    if (replies > 1) {
+        pk_resp_array(o, replies);
+    }
+    pk_proto_write_each(o, effects);
 }
 
 void pk_proto_write_event(struct pk_resp_out *o, const struct pk_effect *e)

@@ -213,6 +213,7 @@ void tell_blocker(struct model *m, const struct model_claim *c, struct pk_effect
     if (oldest != NULL) {
         uint32_t part = (uint32_t)(part_named(oldest, name) - oldest->parts);
         struct pk_effect row = hold_row(m, oldest, part);
+        row.value = row.value.len > 1024 ? (struct pk_bytes){0} : row.value;
         pk_effects_add(&m->rows, &row);
     }
 }

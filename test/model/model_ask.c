@@ -265,11 +265,19 @@ static uint32_t index_named(struct model_claim *c, struct pk_bytes name)
     return (uint32_t)(part_named(c, name) - c->parts);
 }
 
-static void add_row(struct model *m, const struct pk_command *c,
+/* Q5 */
+static void add_row(struct model *m, const struct pk_command *c, struct pk_effect *reply,
                     const struct pk_effect *row)
 {
-    if (m->rows.count < c->count) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < m->rows.count; i++) {
+        const struct pk_effect *r = &m->rows.list[i];
+        bytes += 128 + r->name.len + r->label.len + r->value.len;
+    }
+    if (m->rows.count < c->count && bytes < UINT64_C(262144)) {
         pk_effects_add(&m->rows, row);
+    } else {
+        reply->more = 1;
     }
 }
 
@@ -304,7 +312,7 @@ void model_lease_show(struct model *m, const struct pk_command *c,
         for (uint32_t i = 0; i < claim->n_parts && wanted; i++) {
             struct pk_effect row =
                 claim->held ? hold_row(m, claim, i) : wait_row(m, claim, i);
-            add_row(m, c, &row);
+            add_row(m, c, reply, &row);
         }
         claim = next_claim(m, c->lease, claim->request, claim->seq);
     }
@@ -330,7 +338,7 @@ void model_lock_show(struct model *m, const struct pk_command *c, struct pk_effe
             }
         }
         struct pk_effect row = hold_row(m, next, index_named(next, c->name));
-        add_row(m, c, &row);
+        add_row(m, c, reply, &row);
         shown = next->token;
     }
     for (size_t i = 0; i < m->n_claims; i++) {
@@ -338,7 +346,7 @@ void model_lock_show(struct model *m, const struct pk_command *c, struct pk_effe
         if (!claim->held && part_named(claim, c->name) != NULL) {
             struct pk_effect row = wait_row(m, claim, index_named(claim, c->name));
             row.place = waiters_before(m, c->name, claim->seq) + 1;
-            add_row(m, c, &row);
+            add_row(m, c, reply, &row);
         }
     }
 }
@@ -353,7 +361,6 @@ void model_lock_list(struct model *m, const struct pk_command *c, struct pk_effe
 {
     struct pk_bytes *names;
     size_t n = lock_names(m, &names);
-    (void)reply;
     for (size_t i = 0; i < n; i++) {
         struct pk_bytes name = names[i];
         if (!has_prefix(name, c->name) || pk_bytes_compare(name, c->cursor) <= 0) {
@@ -369,7 +376,7 @@ void model_lock_list(struct model *m, const struct pk_command *c, struct pk_effe
         row.holders = lock_holders(m, name);
         row.waiters = lock_waiters(m, name);
         row.closed_ms = lock_closed_ms(m, name);
-        add_row(m, c, &row);
+        add_row(m, c, reply, &row);
     }
     free(names);
 }

@@ -96,6 +96,7 @@ void show_effect(FILE *to, const struct pk_effect *e)
     show_u64(to, "shadow", e->shadow);
     show_u64(to, "shadowed", e->shadowed);
     show_u64(to, "value_bytes", e->value_bytes);
+    show_u64(to, "more", e->more);
     if (e->would != PK_OK) {
         fprintf(to, " would=%s", pk_status_name(e->would));
     }
@@ -192,6 +193,7 @@ const char *effect_difference(const struct pk_effect *a, const struct pk_effect 
     SAME(holders)
     SAME(waiters)
     SAME(shadow)
+    SAME(more)
     SAME(value_bytes)
     SAME(would)
     SAME(lease)

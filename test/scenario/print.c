@@ -86,6 +86,7 @@ static void add_fields(struct text *t, const struct pk_effect *e, unsigned show)
     }
     add_number(t, "holders", e->holders, show & (SHOW_COUNTS | SHOW_HOLDERS));
     add_number(t, "waiters", e->waiters, show & SHOW_COUNTS);
+    add_number(t, "more", e->more, 0);
     add_duration(t, "since", e->since_ms, show & SHOW_SINCE);
     add_duration(t, "left", e->left_ms, show & SHOW_LEFT);
     add_duration(t, "closed", e->closed_ms, false);
