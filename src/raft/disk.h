@@ -31,7 +31,11 @@ enum pk_disk_kind {
      * stay as they are. Durable with the file's name. On a full disk a file that is there
      * already gets its parts if they fit, and is not made longer than they need. */
     PK_DISK_STORE,
-    /* Reads a whole file into memory of core/door.h, which the caller frees. */
+    /* Writes one part, which may be empty, at `offset` of a file that is there; the file
+     * grows if it has to. Durable with the next PK_DISK_STORE to the same file. */
+    PK_DISK_WRITE,
+    /* Reads into memory of core/door.h, which the caller frees: a whole file, or at most
+     * `size` bytes from `offset` on, if `size` is not 0. */
     PK_DISK_READ,
     /* Makes durable what pk_disk.note has written. */
     PK_DISK_SYNC,
@@ -45,8 +49,8 @@ struct pk_disk_part {
 struct pk_disk_op {
     enum pk_disk_kind kind;
     char name[PK_DISK_NAME_MAX]; /* of the file */
-    uint64_t offset;             /* OVERWRITE only */
-    uint64_t size;               /* STORE only; less than the parts: no matter */
+    uint64_t offset;             /* OVERWRITE, WRITE and READ */
+    uint64_t size;               /* STORE (less than the parts: no matter) and READ */
     struct pk_disk_part parts[PK_DISK_PARTS_MAX];
     unsigned n_parts;
     unsigned char *bytes; /* READ: what was read */

@@ -153,7 +153,7 @@ int pk_files_prepare(struct pk_files *f, struct pk_file_request *r)
     const struct pk_disk_op *op = r->op;
     const struct pk_disk_part *part = &op->parts[0];
     bool overwrite = op->kind == PK_DISK_OVERWRITE;
-    if (!overwrite && op->kind != PK_DISK_SYNC) {
+    if (op->kind == PK_DISK_STORE || op->kind == PK_DISK_READ) {
         return 0;
     }
     if (overwrite) {
@@ -276,8 +276,9 @@ static int read_from(int fd, struct pk_disk_op *op)
     if (fstat(fd, &st) != 0) {
         return errno;
     }
-    op->bytes = pk_door_resize(NULL, (size_t)st.st_size);
-    ssize_t n = pk_fd_read_at(fd, op->bytes, (size_t)st.st_size, 0);
+    size_t size = op->size == 0 ? (size_t)st.st_size : (size_t)op->size;
+    op->bytes = pk_door_resize(NULL, size);
+    ssize_t n = pk_fd_read_at(fd, op->bytes, size, (off_t)op->offset);
     if (n < 0) {
         int error = errno;
         op->bytes = pk_door_resize(op->bytes, 0);
@@ -305,6 +306,7 @@ int pk_file_run(int folder, struct pk_file_request *r)
     struct pk_disk_op *op = r->op;
     switch (op->kind) {
     case PK_DISK_OVERWRITE:
+    case PK_DISK_WRITE:
         return write_at(r->fd, op->parts[0].bytes, op->parts[0].len, op->offset);
     case PK_DISK_STORE:
         return store(folder, op);

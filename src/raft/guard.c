@@ -39,7 +39,7 @@ static struct pk_raft_guard *guard_of(const struct raft_io *io)
     return ((struct raft *)io->data)->data;
 }
 
-/* ---- G1, G2, G4 and G5: what comes in ---- */
+/* ---- G1, G2, G4, G5 and G9: what comes in ---- */
 
 static bool would_crash(const struct pk_raft_guard *g, const struct raft_message *m)
 {
@@ -123,6 +123,20 @@ static bool vote_all_the_same(struct pk_raft_guard *g, struct raft_message *m)
     return true;
 }
 
+/* ---- G9: snapshots of another term ---- */
+
+static bool is_old_snapshot(const struct pk_raft_guard *g, const struct raft_message *m)
+{
+    return m->type == RAFT_INSTALL_SNAPSHOT && !g->off.no_g9 &&
+           m->install_snapshot.term < raft_current_term(g->raft);
+}
+
+static void drop_snapshot(struct raft_message *m)
+{
+    raft_configuration_close(&m->install_snapshot.conf);
+    raft_free(m->install_snapshot.data.base);
+}
+
 static void receive_guarded(struct raft_io *io, struct raft_message *m)
 {
     struct pk_raft_guard *g = guard_of(io);
@@ -132,8 +146,12 @@ static void receive_guarded(struct raft_io *io, struct raft_message *m)
     }
     if (would_crash(g, m)) {
         g->counts.g1++;
-        raft_configuration_close(&m->install_snapshot.conf);
-        raft_free(m->install_snapshot.data.base);
+        drop_snapshot(m);
+        return;
+    }
+    if (is_old_snapshot(g, m)) {
+        g->counts.g9++;
+        drop_snapshot(m);
         return;
     }
     if (vote_all_the_same(g, m)) {

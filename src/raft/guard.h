@@ -35,6 +35,10 @@
  *      others may lack this one vote: with a minority down, the cluster has no leader
  *      for good. We let such a node vote, once it has not heard of a leader for as long
  *      as an election takes; whose vote counts is up to the candidate's configuration.
+ *  G9  InstallSnapshot of an older term is answered with a last index that nobody has
+ *      set. Should its sender lead again by then, in the term of the answer, it takes
+ *      that for what this node has stored, and may commit what it has not. We drop the
+ *      message; the sender learns of the term from other answers.
  *
  * Works with any raft_io: the one on libuv and the simulator's. Guards can be switched
  * off one by one, for the tests that show that each is needed.
@@ -52,12 +56,12 @@ struct pk_raft_guard;
 
 struct pk_raft_guard_switches {
     /* Zeroed: all guards on. */
-    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6, no_g7, no_g8;
+    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6, no_g7, no_g8, no_g9;
 };
 
 /* How often each guard had to step in. */
 struct pk_raft_guard_counts {
-    uint64_t g1, g2, g3, g4, g5, g6, g7, g8;
+    uint64_t g1, g2, g3, g4, g5, g6, g7, g8, g9;
 };
 
 /* Replaces members of `io`, which must outlive the guard and gets them back when it is

@@ -56,6 +56,7 @@ static void write_speaker(struct pk_writer *w, const struct pk_greeting *g)
         pk_write_uint(w, g->run);
         pk_write_bytes(w, pk_text(g->from.client));
         pk_write_bytes(w, pk_text(g->from.http));
+        pk_write_byte(w, (unsigned)g->purpose);
     }
 }
 
@@ -149,6 +150,9 @@ static bool read_body(struct pk_reader *r, struct pk_greeting *g)
         g->run = pk_read_uint(r);
         read_text(r, g->from.client, sizeof g->from.client);
         read_text(r, g->from.http, sizeof g->from.http);
+        unsigned purpose = pk_read_byte(r);
+        r->bad = r->bad || purpose > PK_FOR_SNAPSHOTS;
+        g->purpose = (enum pk_purpose)purpose;
     }
     return !r->bad && r->at == r->end && is_consistent(g);
 }

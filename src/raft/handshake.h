@@ -8,7 +8,7 @@
  *     head    "PKHI"   version (1)   kind (1)   length of the body (2, little endian)
  *     body    as core/wire.h writes it
  *         HELLO, WELCOME: cluster, own id, own name, own address, id of the one
- *                         addressed, run, client address, HTTP address
+ *                         addressed, run, client address, HTTP address, purpose (1)
  *         ASK:            cluster or 0, own id, own name, own address
  *         TELL:           the same, number of members, and of each: id, address, role
  *         REFUSAL:        the sentence
@@ -32,6 +32,9 @@ enum {
     PK_REFUSAL_MAX = 512,         /* a sentence with its NUL; what is longer is cut */
 };
 
+/* What a connection is for: messages of consensus, or the states of snapshots. */
+enum pk_purpose { PK_FOR_MESSAGES, PK_FOR_SNAPSHOTS };
+
 enum pk_greeting_kind { PK_HELLO = 1, PK_WELCOME, PK_REFUSAL, PK_ASK, PK_TELL };
 
 struct pk_greeting {
@@ -39,6 +42,7 @@ struct pk_greeting {
     uint64_t cluster;
     uint64_t to;
     uint64_t run; /* random: this run of the process that speaks */
+    enum pk_purpose purpose;
     struct pk_peer from;
     char address[PK_NODE_ADDRESS_MAX]; /* "name@host:port" of the one that speaks */
     char why[PK_REFUSAL_MAX];

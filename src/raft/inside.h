@@ -7,6 +7,7 @@
 
 #include "raft/agreement.h"
 #include "raft/replica.h"
+#include "raft/snapshot.h"
 
 #if !defined(RAFT_VERSION_NUMBER) || RAFT_VERSION_NUMBER < 2201
 #error "libraft 0.22.1 or newer is needed: older ones lose acknowledged writes."
@@ -16,12 +17,6 @@
 struct pk_request {
     struct raft_apply apply;
     struct pk_request *next;
-};
-
-/* A backup on its way in, piece by piece. */
-struct pk_staging {
-    unsigned char *bytes;
-    size_t len, capacity;
 };
 
 struct pk_changing {
@@ -49,10 +44,12 @@ struct pk_replica {
     uint32_t threshold, trailing;
 
     /* What is replicated: the same on every node that has run the same entries. */
-    struct pk_machine *machine;
-    uint64_t last_entry; /* index of the last entry run */
-    struct pk_staging staging;
-    struct raft_buffer *snapshot; /* of it, that is being written; NULL: none */
+    struct pk_state state;
+
+    struct pk_state_view *taking; /* a snapshot of it that is being taken; NULL: none */
+    struct pk_snapshot_source source;
+    struct pk_snapshot_handle handle;
+    struct raft_buffer buffer; /* with the handle */
 
     struct pk_effects effects;
     struct pk_agreement agreement; /* about the state after marked entries */

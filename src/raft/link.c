@@ -12,10 +12,11 @@
 
 /* ---- which there are ---- */
 
-struct pk_link *pk_links_find(const struct pk_transport *t, uint64_t peer)
+struct pk_link *pk_links_find(const struct pk_transport *t, uint64_t peer,
+                              enum pk_purpose purpose)
 {
     struct pk_link *l = t->links;
-    while (l != NULL && l->peer != peer) {
+    while (l != NULL && (l->peer != peer || l->purpose != purpose)) {
         l = l->next;
     }
     return l;
@@ -81,6 +82,11 @@ static void pass_on(struct pk_link *l, enum pk_message_state state)
         refuse(l, l->reader.why);
     } else if (state != PK_MESSAGE_PART && l->reader.from != l->peer) {
         refuse(l, "a message is of another node than its connection");
+    } else if (state != PK_MESSAGE_PART &&
+               (state == PK_MESSAGE_CHUNKED) != (l->purpose == PK_FOR_SNAPSHOTS)) {
+        refuse(l, "a message came on a connection for others");
+    } else if (state == PK_MESSAGE_CHUNKED && t->chunk != NULL) {
+        t->chunk(t->ctx, l->peer, &l->reader.chunk);
     } else if (state == PK_MESSAGE_WHOLE) {
         struct raft_message m;
         pk_message_take(&l->reader, &m);
@@ -130,7 +136,7 @@ static void take_in(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 
 void pk_links_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greeting *from)
 {
-    struct pk_link *older = pk_links_find(t, from->from.id);
+    struct pk_link *older = pk_links_find(t, from->from.id, from->purpose);
     if (older != NULL) {
         end(older);
     }
@@ -140,6 +146,7 @@ void pk_links_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greet
     l->tcp = tcp;
     l->peer = from->from.id;
     l->run = from->run;
+    l->purpose = from->purpose;
     l->heard_ms = uv_now(t->o.loop);
     (void)snprintf(l->name, sizeof l->name, "%s", from->from.name);
     (void)snprintf(l->address, sizeof l->address, "%s", from->address);

@@ -135,8 +135,8 @@ void pk_snapshot_head_encode(const struct pk_snapshot_head *h,
     seal(out, h->configuration, h->configuration_len);
 }
 
-bool pk_snapshot_decode(const struct pk_log_owner *owner, const unsigned char *in,
-                        size_t len, struct pk_snapshot_head *out)
+bool pk_snapshot_head_decode(const struct pk_log_owner *owner, const unsigned char *in,
+                             size_t len, struct pk_snapshot_head *out)
 {
     if (len < PK_SNAPSHOT_HEAD) {
         return false;
@@ -151,9 +151,7 @@ bool pk_snapshot_decode(const struct pk_log_owner *owner, const unsigned char *i
     out->state_sum = get_u32(in + 60);
     return unseal(in, snapshot_magic, out->configuration, out->configuration_len) &&
            out->owner.cluster == owner->cluster &&
-           out->owner.incarnation == owner->incarnation &&
-           out->state_len <= len - PK_SNAPSHOT_HEAD &&
-           pk_crc32c(0, in + PK_SNAPSHOT_HEAD, (size_t)out->state_len) == out->state_sum;
+           out->owner.incarnation == owner->incarnation;
 }
 
 /* ---- sectors ---- */

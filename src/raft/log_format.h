@@ -60,9 +60,9 @@ struct pk_snapshot_head {
 
 void pk_snapshot_head_encode(const struct pk_snapshot_head *h,
                              unsigned char out[PK_SNAPSHOT_HEAD]);
-/* Of a whole file; false if head or state don't check, or if they are another node's. */
-bool pk_snapshot_decode(const struct pk_log_owner *owner, const unsigned char *in,
-                        size_t len, struct pk_snapshot_head *out);
+/* False if the head does not check, or is another node's. The state is not looked at. */
+bool pk_snapshot_head_decode(const struct pk_log_owner *owner, const unsigned char *in,
+                             size_t len, struct pk_snapshot_head *out);
 
 /* ---- batches ---- */
 

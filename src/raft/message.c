@@ -6,6 +6,7 @@
 #include "core/door.h"
 #include "core/wire.h"
 #include "raft/crc32c.h"
+#include "raft/store.h"
 
 enum {
     WORD = 8,
@@ -25,6 +26,7 @@ enum {
     SNAPSHOT_FIXED = 5 * WORD,
     TIMEOUT_NOW = 4 * WORD,
     NOTE_FIXED = WORD,
+    CHUNK = 6 * WORD,
     /* Memory is taken for so many bytes at first, then for twice as many as came. */
     FIRST_HEADER = 1024,
     FIRST_PAYLOAD = 1024 * 1024,
@@ -111,7 +113,7 @@ static unsigned entries_that_fit(const struct raft_append_entries *a)
     unsigned n = 0;
     while (n < a->n_entries && n < most) {
         sum += a->entries[n].buf.len;
-        if (sum > PK_MESSAGE_ENTRIES_MAX) {
+        if (sum > PK_MESSAGE_ENTRIES_MAX || (n > 0 && sum > PK_MESSAGE_ENTRIES_SENT)) {
             break;
         }
         n++;
@@ -233,6 +235,33 @@ struct pk_encoded *pk_note_encode(const void *bytes, size_t len, uint64_t from)
     return seal(e, PK_MESSAGE_NOTE, 0);
 }
 
+/* Frame, header and bytes in one part. */
+struct pk_encoded *pk_chunk_encode(const struct pk_snapshot_chunk *c, uint64_t from)
+{
+    PK_ASSERT(c->len <= PK_STORE_CHUNK_MAX);
+    uint32_t sum = c->len == 0 ? 0 : pk_crc32c(0, c->bytes, c->len);
+    const uint64_t words[] = {
+        from,     c->id.index, c->id.term, c->id.size, c->id.sum | (uint64_t)sum << 32,
+        c->offset};
+    size_t parts = sizeof(struct pk_encoded) + 2 * sizeof(uv_buf_t);
+    size_t head = PK_MESSAGE_FRAME + CHUNK;
+    struct pk_encoded *e = pk_door_resize(NULL, parts + head + c->len);
+    unsigned char *frame = (unsigned char *)e + parts;
+    memset(frame, 0, head);
+    put_u32(frame + AT_HEADER, CHUNK);
+    for (unsigned i = 0; i < CHUNK / WORD; i++) {
+        pk_put_u64(frame + PK_MESSAGE_FRAME + (size_t)WORD * i, words[i]);
+    }
+    e->payload = 0;
+    e->n = c->len == 0 ? 1 : 2;
+    e->parts[0] = uv_buf_init((char *)frame, (unsigned)head);
+    e->parts[1] = uv_buf_init((char *)frame + head, (unsigned)c->len);
+    if (c->len > 0) {
+        memcpy(frame + head, c->bytes, c->len);
+    }
+    return seal(e, PK_MESSAGE_CHUNK, 0);
+}
+
 /* ---- frames ---- */
 
 struct bounds {
@@ -250,6 +279,7 @@ static const struct bounds bounds_of[] = {
                                PK_MESSAGE_SNAPSHOT_MAX},
     [RAFT_TIMEOUT_NOW] = {TIMEOUT_NOW, TIMEOUT_NOW, 0},
     [PK_MESSAGE_NOTE] = {NOTE_FIXED, NOTE_FIXED + PK_NOTE_MAX, 0},
+    [PK_MESSAGE_CHUNK] = {CHUNK, CHUNK, PK_STORE_CHUNK_MAX},
 };
 
 /* The frame is complete. NULL, or what is wrong with it. */
@@ -261,7 +291,7 @@ static const char *check_frame(struct pk_message_reader *r)
     if (r->frame[AT_VERSION] != PK_MESSAGE_VERSION || r->frame[AT_ZERO] != 0) {
         return "a message is of another version";
     }
-    if (type < RAFT_APPEND_ENTRIES || type > PK_MESSAGE_NOTE) {
+    if (type < RAFT_APPEND_ENTRIES || type > PK_MESSAGE_CHUNK) {
         return "a message is of no known type";
     }
     const struct bounds *b = &bounds_of[type];
@@ -396,6 +426,22 @@ static const char *read_snapshot(struct pk_message_reader *r)
     return NULL;
 }
 
+static const char *read_chunk(struct pk_message_reader *r)
+{
+    const unsigned char *h = r->header;
+    uint64_t sums = word_at(h, 4);
+    r->chunk = (struct pk_snapshot_chunk){.id = {.index = word_at(h, 1),
+                                                 .term = word_at(h, 2),
+                                                 .size = word_at(h, 3),
+                                                 .sum = (uint32_t)sums},
+                                          .offset = word_at(h, 5),
+                                          .len = r->payload_len};
+    r->chunk_sum = (uint32_t)(sums >> 32);
+    uint64_t size = r->chunk.id.size;
+    return r->chunk.offset <= size && r->chunk.len <= size - r->chunk.offset ? NULL
+                                                                             : broken;
+}
+
 static const char *read_votes(struct pk_message_reader *r)
 {
     const unsigned char *h = r->header;
@@ -461,6 +507,8 @@ static const char *check_header(struct pk_message_reader *r)
         r->note = r->header + NOTE_FIXED;
         r->note_len = r->header_len - NOTE_FIXED;
         return NULL;
+    case PK_MESSAGE_CHUNK:
+        return read_chunk(r);
     case RAFT_APPEND_ENTRIES:
         r->message.type = RAFT_APPEND_ENTRIES;
         return read_append(r);
@@ -506,6 +554,13 @@ static enum pk_message_state finish(struct pk_message_reader *r)
     r->have = 0;
     if (r->frame[AT_TYPE] == PK_MESSAGE_NOTE) {
         return PK_MESSAGE_NOTED;
+    }
+    if (r->frame[AT_TYPE] == PK_MESSAGE_CHUNK) {
+        r->chunk.bytes = r->payload;
+        bool good = r->payload_len == 0 ||
+                    pk_crc32c(0, r->payload, r->payload_len) == r->chunk_sum;
+        return good ? PK_MESSAGE_CHUNKED
+                    : refuse(r, "a chunk of a snapshot was damaged on its way");
     }
     if (r->message.type == RAFT_APPEND_ENTRIES) {
         struct raft_append_entries *a = &r->message.append_entries;

@@ -4,7 +4,8 @@
  * our own beside them. Pure: no socket, no clock.
  *
  *     frame    offset  bytes
- *                   0      1   type: that of libraft's message, or 7 for a note
+ *                   0      1   type: that of libraft's message, 7 for a note, 8 for a
+ *                              chunk of a snapshot
  *                   1      1   version of this format
  *                   2      1   version of libraft's message
  *                   3      1   0
@@ -21,8 +22,11 @@
  *                               the configuration as libraft encodes it
  *         TimeoutNow            term, last index, last term
  *         note                  up to 256 bytes
- *     payload  the bytes of all entries, or those of the snapshot; not in the CRC,
- *              because entries and snapshots carry checksums of their own
+ *         chunk                 index, term, size of a snapshot's state; checksum of the
+ *                               state (4) and of this payload (4); offset in the state
+ *     payload  the bytes of all entries, those of a chunk, or the name of a snapshot
+ *              (store.h) whose state has come in chunks; not in the CRC, because entries
+ *              and chunks carry checksums of their own
  *
  * Integers are little endian. A reader holds every length against a bound before it takes
  * memory for it, and its memory grows with the bytes that arrive, not with the length
@@ -37,19 +41,23 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "raft/snapshot.h"
+
 enum {
     PK_MESSAGE_VERSION = 1,
     PK_MESSAGE_FRAME = 20, /* bytes of the frame */
     PK_MESSAGE_HEADER_MAX = 1024 * 1024,
     PK_MESSAGE_ENTRIES_MAX = 128 * 1024 * 1024, /* bytes of one message's entries */
+    /* So much of them is sent in one message, if it is more than one entry: whoever
+     * follows over a slow link hears from its leader in time. */
+    PK_MESSAGE_ENTRIES_SENT = 128 * 1024,
+    PK_MESSAGE_SNAPSHOT_MAX = 4096, /* bytes of a snapshot's name */
     PK_MESSAGE_CONFIGURATION_MAX = 4096,
     PK_MESSAGE_MEMBERS_MAX = 64,
     PK_NOTE_MAX = 256,
     PK_MESSAGE_NOTE = 7, /* the type of a note, behind libraft's */
+    PK_MESSAGE_CHUNK = 8,
 };
-
-/* As much state as the limits of the machine can be raised to. */
-#define PK_MESSAGE_SNAPSHOT_MAX (UINT64_C(4) << 30)
 
 /* ---- writing ---- */
 
@@ -68,14 +76,17 @@ struct pk_encoded {
 struct pk_encoded *pk_message_encode(const struct raft_message *m, uint64_t from);
 /* The same for a note of at most PK_NOTE_MAX bytes, which are copied. */
 struct pk_encoded *pk_note_encode(const void *bytes, size_t len, uint64_t from);
+/* And for a chunk of at most PK_STORE_CHUNK_MAX bytes, which are copied too. */
+struct pk_encoded *pk_chunk_encode(const struct pk_snapshot_chunk *c, uint64_t from);
 
 /* ---- reading ---- */
 
 enum pk_message_state {
-    PK_MESSAGE_PART,  /* more bytes are needed */
-    PK_MESSAGE_WHOLE, /* `message` is complete: call pk_message_take */
-    PK_MESSAGE_NOTED, /* `note` is, until the next bytes are read */
-    PK_MESSAGE_WRONG, /* `why`: the connection must end, nothing more can be read */
+    PK_MESSAGE_PART,    /* more bytes are needed */
+    PK_MESSAGE_WHOLE,   /* `message` is complete: call pk_message_take */
+    PK_MESSAGE_NOTED,   /* `note` is, until the next bytes are read */
+    PK_MESSAGE_CHUNKED, /* `chunk` is, likewise */
+    PK_MESSAGE_WRONG,   /* `why`: the connection must end, nothing more can be read */
 };
 
 /* Zeroed, a reader is at the beginning of a stream. */
@@ -91,6 +102,8 @@ struct pk_message_reader {
     bool owns_message; /* memory in `message` is to be freed here */
     const unsigned char *note;
     size_t note_len;
+    struct pk_snapshot_chunk chunk;
+    uint32_t chunk_sum; /* of its bytes */
     const char *why;
 };
 

@@ -54,8 +54,10 @@ static void make_backup(const struct pk_store_loaded *l, struct pk_recovered *ou
 static void read_log(struct pk_disk *disk, const struct pk_identity *id,
                      struct pk_recovered *out, char *why, size_t size)
 {
-    struct pk_store_options o = {
-        .disk = disk, .owner = {id->cluster, id->id}, .failed = on_failed};
+    struct pk_store_options o = {.disk = disk,
+                                 .owner = {id->cluster, id->id},
+                                 .loader = &pk_state_loader,
+                                 .failed = on_failed};
     struct pk_store *store = pk_store_new(&o);
     struct pk_store_loaded l;
     const char *wrong = pk_store_open(store);

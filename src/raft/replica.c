@@ -218,7 +218,7 @@ void pk_replica_abandon(struct pk_replica *r)
 
 struct pk_machine *pk_replica_machine(struct pk_replica *r)
 {
-    return r->machine;
+    return r->state.machine;
 }
 
 struct pk_standing pk_replica_standing(struct pk_replica *r)

@@ -40,6 +40,7 @@ struct pk_sender {
     struct pk_sender *next;
     enum sender_state state;
     uint64_t id;
+    enum pk_purpose purpose;
     char address[PK_NODE_ADDRESS_MAX];
     uv_tcp_t *tcp; /* CONNECTED, CLOSING */
     struct pk_outgoing *waiting, **last_waiting;
@@ -114,13 +115,12 @@ static void fail_oldest(struct pk_sender *s, int status)
     fail_later(s->t, o, status);
 }
 
-/* A snapshot may be larger than the bound: one is sent, and then no entries more. */
-static bool has_room(const struct pk_sender *s, const struct pk_encoded *e, bool snapshot)
+/* One message is sent however large it is. */
+static bool has_room(const struct pk_sender *s, const struct pk_encoded *e)
 {
     uint64_t sum = s->unsent_bytes + e->payload;
     return s->unsent < PK_UNSENT_MAX &&
-           (e->payload == 0 || s->unsent_bytes == 0 || sum <= PK_UNSENT_BYTES_MAX ||
-            (snapshot && s->unsent_bytes <= PK_UNSENT_BYTES_MAX));
+           (e->payload == 0 || s->unsent_bytes == 0 || sum <= PK_UNSENT_BYTES_MAX);
 }
 
 /* ---- connections ---- */
@@ -222,7 +222,7 @@ static void dial(struct pk_sender *s)
 {
     PK_ASSERT(s->state == PAUSED);
     s->state = DIALLING;
-    pk_transport_dial(s->t, s, s->id, s->address);
+    pk_transport_dial(s->t, s, s->id, s->address, s->purpose);
 }
 
 /* ---- which there are ---- */
@@ -241,7 +241,8 @@ static bool is_member(const struct pk_sender *s)
 static bool is_wanted(const struct pk_sender *s)
 {
     bool recent = uv_now(s->t->o.loop) - s->sent_ms < WANTED_MS;
-    return s->waiting != NULL || recent || is_member(s);
+    bool standing = s->purpose == PK_FOR_MESSAGES && is_member(s);
+    return s->waiting != NULL || recent || standing;
 }
 
 static void remove_sender(struct pk_sender *s)
@@ -278,30 +279,32 @@ void pk_senders_redial(uv_timer_t *redial)
     }
 }
 
-static struct pk_sender *find(const struct pk_transport *t, uint64_t id)
+static struct pk_sender *find(const struct pk_transport *t, uint64_t id,
+                              enum pk_purpose purpose)
 {
     struct pk_sender *s = t->senders;
-    while (s != NULL && s->id != id) {
+    while (s != NULL && (s->id != id || s->purpose != purpose)) {
         s = s->next;
     }
     return s;
 }
 
 /* The one for that node, dialled when it is new. NULL: there are too many. */
-static struct pk_sender *sender_for(struct pk_transport *t, const struct raft_message *m)
+static struct pk_sender *sender_for(struct pk_transport *t, uint64_t id,
+                                    const char *address, enum pk_purpose purpose)
 {
-    struct pk_sender *s = find(t, m->server_id);
+    struct pk_sender *s = find(t, id, purpose);
     if (s == NULL && t->n_senders < PK_LINKS_MAX) {
         s = pk_door_resize(NULL, sizeof *s);
-        *s = (struct pk_sender){.t = t, .id = m->server_id, .next = t->senders};
+        *s = (struct pk_sender){.t = t, .id = id, .purpose = purpose, .next = t->senders};
         s->last_waiting = &s->waiting;
-        (void)snprintf(s->address, sizeof s->address, "%s", m->server_address);
+        (void)snprintf(s->address, sizeof s->address, "%s", address);
         t->senders = s;
         t->n_senders++;
         dial(s);
-    } else if (s != NULL && strcmp(s->address, m->server_address) != 0) {
+    } else if (s != NULL && strcmp(s->address, address) != 0) {
         /* It has moved. A handshake that is under way shows who is there. */
-        (void)snprintf(s->address, sizeof s->address, "%s", m->server_address);
+        (void)snprintf(s->address, sizeof s->address, "%s", address);
         if (s->state == CONNECTED) {
             disconnect(s);
         }
@@ -346,9 +349,8 @@ int pk_transport_send(struct pk_transport *t, struct raft_io_send *req,
     }
     req->cb = cb;
     struct pk_outgoing *o = new_outgoing(req, pk_message_encode(m, t->o.self->id));
-    struct pk_sender *s = sender_for(t, m);
-    bool snapshot = m->type == RAFT_INSTALL_SNAPSHOT;
-    if (s == NULL || o->encoded == NULL || !has_room(s, o->encoded, snapshot)) {
+    struct pk_sender *s = sender_for(t, m->server_id, m->server_address, PK_FOR_MESSAGES);
+    if (s == NULL || o->encoded == NULL || !has_room(s, o->encoded)) {
         fail_later(t, o, RAFT_NOCONNECTION);
     } else {
         enqueue(s, o);
@@ -359,11 +361,23 @@ int pk_transport_send(struct pk_transport *t, struct raft_io_send *req,
 void pk_transport_note(struct pk_transport *t, uint64_t peer, const void *bytes,
                        size_t len)
 {
-    struct pk_sender *s = find(t, peer);
+    struct pk_sender *s = find(t, peer, PK_FOR_MESSAGES);
     if (s == NULL || s->state != CONNECTED || s->unsent >= PK_UNSENT_MAX) {
         return;
     }
     enqueue(s, new_outgoing(NULL, pk_note_encode(bytes, len, t->o.self->id)));
+}
+
+void pk_transport_chunk(struct pk_transport *t, uint64_t peer,
+                        const struct pk_snapshot_chunk *c)
+{
+    const struct pk_sender *known = find(t, peer, PK_FOR_MESSAGES);
+    struct pk_sender *s = known == NULL || t->closing
+                              ? NULL
+                              : sender_for(t, peer, known->address, PK_FOR_SNAPSHOTS);
+    if (s != NULL && (c->len == 0 || s->unsent_bytes == 0) && s->unsent < PK_UNSENT_MAX) {
+        enqueue(s, new_outgoing(NULL, pk_chunk_encode(c, t->o.self->id)));
+    }
 }
 
 /* ---- the end ---- */

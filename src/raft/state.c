@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What is replicated: the machine, how far it has come, and a backup on its way in.
- * Entries are run here, snapshots and backups are written and read.
- *
- * A snapshot for the consensus library:
- *     "PKFS"  version (1 byte)  index of the last entry run
- *     length and bytes of the staged backup
- *     digest of all bytes before it (8 bytes, little endian)
- *     the machine's snapshot, which ends with a digest of its own
+ * Entries are run here, snapshots are begun and taken in (snapshot.h), backups are
+ * written and read.
  *
  * A backup for operators:
  *     "PKBK"  version (1 byte)  the machine's snapshot
@@ -21,66 +16,79 @@
 #include "core/wire.h"
 #include "raft/inside.h"
 
-static const char state_magic[5] = {'P', 'K', 'F', 'S', 1};
 static const char backup_magic[5] = {'P', 'K', 'B', 'K', 1};
 
-enum { DIGEST_BYTES = 8, SNAPSHOT_BUFFERS = 2 };
+enum { DIGEST_BYTES = 8 };
 
 /* ---- a backup on its way in ---- */
 
-static void clear_staging(struct pk_staging *s)
-{
-    pk_door_resize(s->bytes, 0);
-    *s = (struct pk_staging){0};
-}
-
-static void stage(struct pk_staging *s, struct pk_bytes piece)
-{
-    if (s->len + piece.len > s->capacity) {
-        size_t twice = 2 * s->capacity;
-        size_t wanted = s->len + piece.len;
-        s->capacity = wanted > twice ? wanted : twice;
-        s->bytes = pk_door_resize(s->bytes, s->capacity);
-    }
-    if (piece.len > 0) {
-        memcpy(s->bytes + s->len, piece.data, piece.len);
-        s->len += piece.len;
-    }
-}
-
 /* NULL, or why the piece is refused. A piece at 0 begins anew. */
-static const char *take_piece(struct pk_staging *s, const struct pk_entry *e)
+static const char *take_piece(struct pk_state *s, const struct pk_entry *e)
 {
     if (e->count == 0) {
-        clear_staging(s);
+        pk_staging_drop(s->staging);
+        s->staging = pk_staging_new();
     }
-    if (e->count != s->len) {
+    if (e->count != s->staging->len) {
         return "this piece does not begin where the one before it ended";
     }
-    if (e->body.len > PK_BACKUP_MAX - s->len) {
+    if (e->body.len > PK_BACKUP_MAX - s->staging->len) {
         return "a backup has at most 1 GiB";
     }
-    stage(s, e->body);
+    pk_staging_add(s->staging, e->body.data, e->body.len);
     return NULL;
 }
 
-/* The machine of a backup; NULL with a sentence in *why. */
-static struct pk_machine *open_backup(const unsigned char *in, size_t len,
-                                      const char **why)
+/* A backup of `len` bytes that is read in pieces. */
+struct backup {
+    uint64_t len, at;
+    uint64_t digest; /* of the bytes before the last ones */
+    unsigned char magic[sizeof backup_magic], end[DIGEST_BYTES];
+    struct pk_restore *restore;
+};
+
+static struct backup backup_begin(uint64_t len)
 {
-    if (len < sizeof backup_magic + DIGEST_BYTES ||
-        memcmp(in, backup_magic, sizeof backup_magic) != 0) {
+    return (struct backup){
+        .len = len, .digest = PK_DIGEST_START, .restore = pk_restore_begin()};
+}
+
+static void backup_feed(struct backup *b, const unsigned char *in, size_t len)
+{
+    for (; len > 0 && b->at < sizeof b->magic; in++, len--) {
+        b->magic[b->at++] = *in;
+        b->digest = pk_digest(b->digest, in, 1);
+    }
+    uint64_t covered = b->len < DIGEST_BYTES ? 0 : b->len - DIGEST_BYTES;
+    uint64_t left = b->at < covered ? covered - b->at : 0;
+    size_t n = left < len ? (size_t)left : len;
+    if (n > 0) {
+        b->digest = pk_digest(b->digest, in, n);
+        (void)pk_restore_feed(b->restore, in, n);
+        b->at += n;
+    }
+    for (size_t i = n; i < len; i++) {
+        b->end[b->at++ - covered] = in[i];
+    }
+}
+
+/* The machine of the backup; NULL with a sentence in *why. */
+static struct pk_machine *backup_end(struct backup *b, const char **why)
+{
+    struct pk_machine *m = pk_restore_end(b->restore);
+    *why = NULL;
+    if (b->len < sizeof backup_magic + DIGEST_BYTES ||
+        memcmp(b->magic, backup_magic, sizeof backup_magic) != 0) {
         *why = "this is not a backup, or one of another version";
-        return NULL;
-    }
-    size_t covered = len - DIGEST_BYTES;
-    if (pk_digest(PK_DIGEST_START, in, covered) != pk_get_u64(in + covered)) {
+    } else if (b->digest != pk_get_u64(b->end)) {
         *why = "the backup is damaged or not complete";
-        return NULL;
+    } else if (m == NULL || pk_machine_check(m) != NULL) {
+        *why = "the state in the backup can't be read";
     }
-    struct pk_machine *m =
-        pk_machine_restore(in + sizeof backup_magic, covered - sizeof backup_magic);
-    *why = m == NULL ? "the state in the backup can't be read" : NULL;
+    if (*why != NULL) {
+        pk_machine_free(m);
+        m = NULL;
+    }
     return m;
 }
 
@@ -90,14 +98,28 @@ const char *pk_backup_wrong(const unsigned char *in, size_t len)
     if (len > PK_BACKUP_MAX) {
         return "a backup has at most 1 GiB";
     }
-    pk_machine_free(open_backup(in, len, &why));
+    struct backup b = backup_begin(len);
+    if (len >= sizeof backup_magic + DIGEST_BYTES) {
+        backup_feed(&b, in, len);
+    }
+    pk_machine_free(backup_end(&b, &why));
     return why;
+}
+
+/* A machine has one view at a time, and none when it is freed. A snapshot that is being
+ * taken is given up, and taken later. */
+static void stop_taking(struct pk_replica *r)
+{
+    if (r->taking != NULL) {
+        pk_state_view_end(r->taking);
+    }
 }
 
 size_t pk_replica_backup(struct pk_replica *r, unsigned char **out)
 {
     unsigned char *state = NULL;
-    size_t len = pk_machine_snapshot(r->machine, &state);
+    stop_taking(r);
+    size_t len = pk_machine_snapshot(r->state.machine, &state);
     struct pk_writer w = {
         .out = pk_door_resize(NULL, sizeof backup_magic + len + DIGEST_BYTES),
         .digest = PK_DIGEST_START,
@@ -123,23 +145,36 @@ static const char *leap(struct pk_machine *m, uint64_t floor, struct pk_effects 
                : "there are no tokens left to leap to";
 }
 
+static struct pk_machine *open_staged(const struct pk_staging *s, const char **why)
+{
+    struct backup b = backup_begin(s->len);
+    bool long_enough = s->len >= sizeof backup_magic + DIGEST_BYTES;
+    for (const struct pk_staged_piece *p = s->first; p != NULL && long_enough;
+         p = p->next) {
+        backup_feed(&b, p->bytes, p->len);
+    }
+    return backup_end(&b, why);
+}
+
 /* The staged backup becomes the state. Stamp 0: what it holds ends by the restore, not by
  * the time that has passed since. */
 static const char *adopt(struct pk_replica *r)
 {
     const char *why = NULL;
-    struct pk_machine *m = open_backup(r->staging.bytes, r->staging.len, &why);
-    clear_staging(&r->staging);
+    struct pk_machine *m = open_staged(r->state.staging, &why);
+    pk_staging_drop(r->state.staging);
+    r->state.staging = pk_staging_new();
     if (m == NULL) {
         return why;
     }
-    why = leap(m, pk_machine_last_token(r->machine), &r->effects);
+    why = leap(m, pk_machine_last_token(r->state.machine), &r->effects);
     if (why != NULL) {
         pk_machine_free(m);
         return why;
     }
-    pk_machine_free(r->machine);
-    r->machine = m;
+    stop_taking(r);
+    pk_machine_free(r->state.machine);
+    r->state.machine = m;
     return NULL;
 }
 
@@ -166,7 +201,7 @@ static bool run_commands(struct pk_replica *r, const struct pk_entry *e)
         left -= n;
         c.stamp_ms = e->stamp_ms;
         pk_effects_reset(&r->effects);
-        pk_machine_step(r->machine, &c, &r->effects);
+        pk_machine_step(r->state.machine, &c, &r->effects);
         tell_step(r, e, i, &c);
     }
     return left == 0;
@@ -185,7 +220,7 @@ static void answer(struct pk_replica *r, const char *wrong)
 
 static void run_restore(struct pk_replica *r, const struct pk_entry *e)
 {
-    answer(r, take_piece(&r->staging, e));
+    answer(r, take_piece(&r->state, e));
     tell_step(r, e, 0, NULL);
 }
 
@@ -226,7 +261,7 @@ static void compare(struct pk_replica *r, uint64_t index)
 
 static void take_mark(struct pk_replica *r, uint64_t index)
 {
-    struct pk_mark mark = {index, pk_machine_digest(r->machine)};
+    struct pk_mark mark = {index, pk_machine_digest(r->state.machine)};
     pk_agreement_hear(&r->agreement, r->raft.id, mark);
     if (r->hooks.marked != NULL) {
         r->hooks.marked(r->hooks.ctx, mark.index, mark.digest);
@@ -271,13 +306,13 @@ static const char *apply_entry(struct pk_replica *r, const struct raft_buffer *b
     if (e.index != place) {
         return "was made for another place";
     }
-    if (e.index <= r->last_entry) {
+    if (e.index <= r->state.last_entry) {
         return NULL; /* has been run: see G2 of guard.h */
     }
     if (!run(r, &e)) {
         return "has commands that can't be read";
     }
-    r->last_entry = e.index;
+    r->state.last_entry = e.index;
     r->hooks.applied(r->hooks.ctx, &e);
     if (e.mark) {
         take_mark(r, e.index);
@@ -305,88 +340,81 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
 
 /* ---- snapshots ---- */
 
-static size_t write_head(const struct pk_replica *r, unsigned char *out)
+/* The bytes are read while the machine goes on, by whoever writes the snapshot. */
+static enum pk_source_state read_taking(void *ctx, unsigned char *to, size_t room,
+                                        size_t *n)
 {
-    struct pk_writer w = {
-        .out = out, .digest = PK_DIGEST_START, .digesting = out != NULL};
-    pk_write_raw(&w, state_magic, sizeof state_magic);
-    pk_write_uint(&w, r->last_entry);
-    pk_write_uint(&w, r->staging.len);
-    pk_write_raw(&w, r->staging.bytes, r->staging.len);
-    if (out != NULL) {
-        pk_put_u64(out + w.len, w.digest);
+    struct pk_replica *r = ctx;
+    struct pk_snapshot_source *view = pk_state_view_source(r->taking);
+    enum pk_source_state state = view->read(view->ctx, to, room, n);
+    if (pk_state_view_is_unsound(r->taking)) {
+        pk_replica_break(r, "the memory of this node is damaged: its state is not what "
+                            "its digest says; check the memory of the machine");
     }
-    return w.len + DIGEST_BYTES;
+    return state;
 }
 
-/* Two buffers, so that the machine's bytes need not be copied. */
 static int on_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigned *n_bufs)
 {
     struct pk_replica *r = fsm->data;
     if (r->broken) {
         return RAFT_CANCELED;
     }
-    struct raft_buffer *list = pk_door_resize(NULL, SNAPSHOT_BUFFERS * sizeof *list);
-    list[0].len = write_head(r, NULL);
-    list[0].base = pk_door_resize(NULL, list[0].len);
-    write_head(r, list[0].base);
-    unsigned char *state = NULL;
-    list[1].len = pk_machine_snapshot(r->machine, &state);
-    list[1].base = state;
-    r->snapshot = list;
-    *bufs = list;
-    *n_bufs = SNAPSHOT_BUFFERS;
+    r->taking = pk_state_view_begin(&r->state);
+    r->source = (struct pk_snapshot_source){.ctx = r, .read = read_taking};
+    pk_snapshot_handle_init(&r->handle);
+    r->handle.source = &r->source;
+    r->buffer = (struct raft_buffer){.base = &r->handle, .len = sizeof r->handle};
+    *bufs = &r->buffer;
+    *n_bufs = 1;
     return 0;
 }
 
-/* The buffers of a snapshot that has been written, or that never will be. */
-static void free_snapshot(struct pk_replica *r)
-{
-    for (unsigned i = 0; r->snapshot != NULL && i < SNAPSHOT_BUFFERS; i++) {
-        pk_door_resize(r->snapshot[i].base, 0);
-    }
-    pk_door_resize(r->snapshot, 0);
-    r->snapshot = NULL;
-}
-
+/* The snapshot has been written, or never will be. */
 static int on_snapshot_written(struct raft_fsm *fsm, struct raft_buffer *bufs[],
                                unsigned *n_bufs)
 {
-    free_snapshot(fsm->data);
+    struct pk_replica *r = fsm->data;
+    pk_state_view_free(r->taking);
+    r->taking = NULL;
     *bufs = NULL;
     *n_bufs = 0;
     return 0;
 }
 
-/* False when the bytes are no snapshot; then the replica is as it was. */
-static bool restore(struct pk_replica *r, const unsigned char *in, size_t len)
+/* The state that the buffer stands for; NULL: it can't be read. */
+static struct pk_state *open_snapshot(const struct raft_buffer *b)
 {
-    struct pk_reader reader = {.at = in, .end = in + len};
-    const unsigned char *magic = pk_read_raw(&reader, sizeof state_magic);
-    uint64_t last_entry = pk_read_uint(&reader);
-    struct pk_bytes staged = pk_read_bytes(&reader, PK_BACKUP_MAX);
-    const unsigned char *digest = pk_read_raw(&reader, DIGEST_BYTES);
-    if (reader.bad || memcmp(magic, state_magic, sizeof state_magic) != 0 ||
-        pk_get_u64(digest) != pk_digest(PK_DIGEST_START, in, (size_t)(digest - in))) {
+    struct pk_snapshot_handle *h = pk_snapshot_handle_of(b);
+    if (h != NULL) {
+        struct pk_state *loaded = h->state;
+        h->state = NULL;
+        return loaded;
+    }
+    void *load = pk_state_loader.begin();
+    (void)pk_state_loader.feed(load, b->base, b->len);
+    return pk_state_loader.end(load);
+}
+
+/* False when it is no snapshot; then the replica is as it was. */
+static bool restore(struct pk_replica *r, const struct raft_buffer *b)
+{
+    struct pk_state *s = open_snapshot(b);
+    if (s == NULL) {
         return false;
     }
-    struct pk_machine *m =
-        pk_machine_restore(reader.at, (size_t)(reader.end - reader.at));
-    if (m == NULL) {
-        return false;
-    }
-    pk_machine_free(r->machine);
-    r->machine = m;
-    r->last_entry = last_entry;
-    clear_staging(&r->staging);
-    stage(&r->staging, staged);
+    struct pk_state before = r->state;
+    stop_taking(r);
+    r->state = *s;
+    *s = before;
+    pk_state_loader.drop(s);
     return true;
 }
 
 static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
 {
     struct pk_replica *r = fsm->data;
-    if (r->broken || !restore(r, buf->base, buf->len)) {
+    if (r->broken || !restore(r, buf)) {
         pk_replica_break(r, "the snapshot is damaged or of another version");
         return RAFT_CORRUPT;
     }
@@ -399,7 +427,7 @@ static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
 
 void pk_state_open(struct pk_replica *r)
 {
-    r->machine = pk_machine_new();
+    r->state = (struct pk_state){pk_machine_new(), 0, pk_staging_new()};
     r->fsm = (struct raft_fsm){
         .version = 2,
         .data = r,
@@ -412,10 +440,10 @@ void pk_state_open(struct pk_replica *r)
 
 void pk_state_free(struct pk_replica *r)
 {
-    free_snapshot(r);
-    clear_staging(&r->staging);
+    pk_state_view_free(r->taking);
     pk_effects_free(&r->effects);
-    pk_machine_free(r->machine);
+    pk_machine_free(r->state.machine);
+    pk_staging_drop(r->state.staging);
 }
 
 /* ---- without consensus ---- */
@@ -454,7 +482,7 @@ struct pk_replica *pk_state_offline(const struct raft_snapshot *snapshot,
                                          .replaced = ignore,
                                          .broken = ignore_why};
     pk_state_open(r);
-    if (snapshot != NULL && !restore(r, snapshot->bufs[0].base, snapshot->bufs[0].len)) {
+    if (snapshot != NULL && !restore(r, &snapshot->bufs[0])) {
         pk_replica_break(r, "the snapshot is damaged or of another version");
     }
     uint64_t covered = snapshot == NULL ? 0 : snapshot->index;

@@ -298,6 +298,8 @@ void pk_store_tick(struct pk_store *s)
     }
     s->put_pause -= s->put_pause > 0;
     pk_store_retry_snapshot(s);
+    pk_store_tick_incoming(s);
+    pk_store_tick_sent(s);
     s->making_waits = false;
     pk_store_pump(s);
 }
@@ -336,6 +338,16 @@ static uint64_t part_of_log(const struct pk_store *s)
     return part < most ? part : most;
 }
 
+/* Nodes take their snapshots at different times, although their logs are the same. */
+static uint64_t due_bytes(const struct pk_store *s)
+{
+    enum { STEPS = 8, BITS = 3, PARTS = 32 };
+    _Static_assert(STEPS == 1 << BITS, "a number below STEPS");
+    uint64_t part = part_of_log(s);
+    uint64_t step = s->o.owner.incarnation * UINT64_C(0x9e3779b97f4a7c15) >> (64 - BITS);
+    return part - part / PARTS * step;
+}
+
 /* There is no room for more segments. */
 static bool is_pressed(const struct pk_store *s)
 {
@@ -356,7 +368,7 @@ struct pk_log_use pk_store_use(const struct pk_store *s)
         use.bytes += s->segments[i].used ? s->meta.segment_bytes : 0;
     }
     use.wants =
-        s->put_pause == 0 && (use.since >= part_of_log(s) ||
+        s->put_pause == 0 && (use.since >= due_bytes(s) ||
                               (pressed && use.since >= s->meta.segment_bytes / 2));
     use.waits =
         makes_room(s) && free_bytes(s) < s->meta.segment_bytes + pk_store_batch_most(s);
@@ -384,6 +396,8 @@ struct pk_store *pk_store_new(const struct pk_store_options *o)
     s->o = *o;
     s->o.log_bytes = o->log_bytes == 0 ? LOG_BYTES : o->log_bytes;
     s->o.segment_bytes = o->segment_bytes == 0 ? PK_STORE_SEGMENT : o->segment_bytes;
+    s->o.slice_bytes = o->slice_bytes == 0 ? PK_STORE_SLICE : o->slice_bytes;
+    s->o.chunk_bytes = o->chunk_bytes == 0 ? PK_STORE_CHUNK_LEAST : o->chunk_bytes;
     PK_ASSERT(s->o.segment_bytes % PK_BLOCK == 0);
     s->end = &s->first;
     return s;
@@ -490,15 +504,18 @@ void pk_store_free(struct pk_store *s)
         pk_door_resize(s->flights[i].memory, 0);
     }
     pk_door_resize(s->making_bytes, 0);
-    pk_door_resize(s->put, 0);
+    pk_store_free_put(s);
     pk_store_free_reads(s);
+    pk_store_free_sent(s);
+    pk_door_resize(s->incoming.bytes, 0);
     pk_door_resize(s, 0);
 }
 
 void pk_store_maybe_closed(struct pk_store *s)
 {
     bool busy = s->n_flights > 0 || s->making_bytes != NULL || s->put != NULL ||
-                s->reads != NULL || s->is_syncing;
+                s->reads != NULL || s->is_syncing || pk_store_is_receiving(s) ||
+                pk_store_is_sending(s);
     if (!s->closing || busy || s->closed == NULL) {
         return;
     }

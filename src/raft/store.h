@@ -24,19 +24,37 @@
 #include "raft/disk.h"
 #include "raft/log_format.h"
 #include "raft/log_use.h"
+#include "raft/snapshot.h"
 
 enum {
     PK_STORE_SEGMENT = 4 * 1024 * 1024, /* holds the largest entry */
+    PK_STORE_SLICE = 64 * 1024,
+    PK_STORE_CHUNK_LEAST = 16 * 1024, /* of a snapshot on its way to another node */
+    PK_STORE_CHUNK_MAX = 256 * 1024,
     PK_STORE_SEGMENTS_MAX = 256,
     PK_STORE_SEGMENTS_LEAST = 4,
     PK_STORE_WHY_MAX = 256, /* a sentence with its NUL */
 };
+
+/* As much state as the limits of the machine can be raised to. */
+#define PK_STORE_STATE_MAX (UINT64_C(4) << 30)
 
 struct pk_store_options {
     struct pk_disk *disk;
     struct pk_log_owner owner;
     uint32_t segment_bytes; /* 0: PK_STORE_SEGMENT; a multiple of PK_BLOCK */
     uint64_t log_bytes;     /* most that segments may take; 0: 256 MiB */
+    uint32_t slice_bytes;   /* of a snapshot, at a time; 0: PK_STORE_SLICE */
+    uint32_t chunk_bytes;   /* the first of them; 0: PK_STORE_CHUNK_LEAST */
+    /* Makes a state of a snapshot's bytes, for whoever restores. NULL: a snapshot is
+     * given out as bytes. */
+    const struct pk_snapshot_loader *loader;
+    /* What other nodes are to get (store_incoming.c, store_outgoing.c). Each may be lost
+     * on its way. */
+    void (*send_chunk)(void *ctx, uint64_t peer, const struct pk_snapshot_chunk *c);
+    void (*send_have)(void *ctx, uint64_t peer, const struct pk_snapshot_id *id,
+                      uint64_t have);
+    void (*send_install)(void *ctx, const struct raft_message *m);
     /* A write failed: the node must end now, and must not call the store again. */
     void (*failed)(void *ctx, const char *why);
     void *ctx;
@@ -83,6 +101,26 @@ int pk_store_snapshot_get(struct pk_store *s, struct raft_io_snapshot_get *req,
                           raft_io_snapshot_get_cb cb);
 /* Waits for what is under way, then calls `closed`. */
 void pk_store_close(struct pk_store *s, void (*closed)(void *ctx), void *ctx);
+
+/* ---- snapshots between nodes ---- */
+
+/* libraft's InstallSnapshot to another node, with what snapshot_get has given it. The
+ * state goes first, in chunks; then `send_install` gets the message, whose data is a name
+ * of the state (pk_snapshot_name). While that goes on, further calls change nothing. */
+void pk_store_send(struct pk_store *s, const struct raft_message *m);
+/* A node says how far it has come with a snapshot. */
+void pk_store_have(struct pk_store *s, uint64_t peer, const struct pk_snapshot_id *id,
+                   uint64_t have);
+/* A chunk of another node's snapshot; the bytes are good during the call. */
+void pk_store_chunk(struct pk_store *s, uint64_t peer, const struct pk_snapshot_chunk *c);
+/* InstallSnapshot from another node, with a name. True: its state is here, and its data
+ * is now a handle for libraft. False: the message is to be dropped. */
+bool pk_store_install(struct pk_store *s, struct raft_message *m);
+
+enum { PK_SNAPSHOT_NAME = 16 }; /* bytes */
+/* Size (8), checksum (4), 0 (4): the rest of the id stands in the message. */
+void pk_snapshot_name(const struct pk_snapshot_id *id,
+                      unsigned char out[PK_SNAPSHOT_NAME]);
 
 /* ---- beside raft_io ---- */
 

@@ -48,6 +48,39 @@ struct pk_flight {
 
 struct pk_snapshot_put;
 struct pk_snapshot_read;
+struct pk_snapshot_sent;
+
+/*
+ * A snapshot that another node sends. Its state goes to a slot as it comes.
+ *
+ *     NONE         there is no such
+ *     OPENING      the slot's old head is being overwritten
+ *     READY        the next chunk can come
+ *     WRITING      a chunk is being written
+ *     WHOLE        all of it is there, and the checksum is right
+ *     INSTALLING   libraft has asked for it: store_snapshot.c reads it
+ */
+enum pk_incoming_state {
+    PK_INCOMING_NONE,
+    PK_INCOMING_OPENING,
+    PK_INCOMING_READY,
+    PK_INCOMING_WRITING,
+    PK_INCOMING_WHOLE,
+    PK_INCOMING_INSTALLING,
+};
+
+struct pk_incoming {
+    enum pk_incoming_state state;
+    struct pk_disk_op op;
+    struct pk_snapshot_id id;
+    uint64_t peer; /* whose it is */
+    unsigned slot;
+    uint64_t have;        /* bytes that are written */
+    uint32_t sum;         /* of these */
+    unsigned idle_ticks;  /* since the last chunk */
+    unsigned char *bytes; /* the chunk that is being written, or the head */
+    size_t len;           /* of the chunk */
+};
 
 struct pk_store {
     struct pk_store_options o;
@@ -83,7 +116,10 @@ struct pk_store {
     struct pk_disk_op syncing;
     bool is_syncing;
 
-    uint64_t slots[PK_STORE_SLOTS];  /* index of the snapshot in it; 0: none */
+    uint64_t slots[PK_STORE_SLOTS];            /* index of the snapshot in it; 0: none */
+    struct pk_snapshot_id ids[PK_STORE_SLOTS]; /* likewise */
+    struct pk_incoming incoming;
+    struct pk_snapshot_sent *sent;   /* to other nodes, one for each */
     char bad_slot[PK_DISK_NAME_MAX]; /* one that a start could not use; "": none */
     struct pk_snapshot_put *put;     /* the one that is being written; NULL: none */
     bool put_lacked_space;           /* the last one that was tried failed for that */
@@ -135,12 +171,40 @@ uint64_t pk_store_batch_most(const struct pk_store *s);
 
 /* The newest snapshot that checks; NULL in *out: there is none. */
 int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out);
+void pk_store_free_snapshot(struct pk_store *s, struct raft_snapshot *snapshot);
 /* Whether one is being written, which will free segments. */
 bool pk_store_writes_snapshot(const struct pk_store *s);
 /* One that waits for space on the disk is tried again, or given up. */
 void pk_store_retry_snapshot(struct pk_store *s);
 void pk_store_cancel_snapshot(struct pk_store *s);
+void pk_store_free_put(struct pk_store *s);
 void pk_store_free_reads(struct pk_store *s);
+void pk_store_slot_name(unsigned slot, char out[PK_DISK_NAME_MAX]);
+/* The slot to overwrite; PK_STORE_SLOTS: none is free. */
+unsigned pk_store_oldest_slot(const struct pk_store *s);
+/* The newest snapshot that is whole; NULL: there is none. */
+const struct pk_snapshot_id *pk_store_newest(const struct pk_store *s);
+/* How long the file of a state should be. */
+uint64_t pk_store_slot_size(uint64_t state_bytes);
+/* A slot can't be read any more: the node ends. */
+void pk_store_fail_slot(struct pk_store *s, const char *name, int error);
+
+/* ---- store_incoming.c ---- */
+
+void pk_store_tick_incoming(struct pk_store *s);
+/* The disk has something to write for it. */
+bool pk_store_is_receiving(const struct pk_store *s);
+/* libraft has the snapshot now, or will not get it. */
+void pk_store_end_incoming(struct pk_store *s);
+
+/* ---- store_outgoing.c ---- */
+
+void pk_store_tick_sent(struct pk_store *s);
+bool pk_store_is_sending(const struct pk_store *s);
+/* A slot is needed: the transfer whose receiver has been silent for the longest time is
+ * given up. */
+void pk_store_give_up_sent(struct pk_store *s);
+void pk_store_free_sent(struct pk_store *s);
 
 #define PK_STORE_REPLACE                                                                 \
     "; replace this node: start it with an empty directory, then 'picket cluster "       \

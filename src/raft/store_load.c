@@ -341,12 +341,7 @@ int pk_store_load(struct pk_store *s, struct pk_store_loaded *out)
     if (rv != 0) {
         cut(&r, 0);
         raft_free(r.entries);
-        if (out->snapshot != NULL) {
-            raft_configuration_close(&out->snapshot->configuration);
-            raft_free(out->snapshot->bufs[0].base);
-            raft_free(out->snapshot->bufs);
-            raft_free(out->snapshot);
-        }
+        pk_store_free_snapshot(s, out->snapshot);
         return rv;
     }
     fit_snapshot(s, &r, out->snapshot);

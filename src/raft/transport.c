@@ -103,6 +103,7 @@ static bool send_own(struct pk_handshake *h, enum pk_greeting_kind kind, uint64_
     const char *http = t->o.http == NULL ? "" : t->o.http;
     g.to = to;
     g.run = t->run;
+    g.purpose = h->purpose;
     (void)snprintf(g.from.client, sizeof g.from.client, "%s", client);
     (void)snprintf(g.from.http, sizeof g.from.http, "%s", http);
     return pk_handshake_say(h, &g);
@@ -164,7 +165,7 @@ static const char *judge(struct pk_transport *t, const struct pk_greeting *g,
 /* A node that came back has lost its old link; one whose link is alive is there twice. */
 static const char *judge_run(struct pk_transport *t, const struct pk_greeting *g)
 {
-    const struct pk_link *link = pk_links_find(t, g->from.id);
+    const struct pk_link *link = pk_links_find(t, g->from.id, g->purpose);
     if (link == NULL && t->n_links == PK_LINKS_MAX) {
         return "as many nodes as can be are connected already";
     }
@@ -254,11 +255,12 @@ static const struct pk_handshake_kind dialling = {
     .greet = say_hello, .hear = hear_answer, .failed = pk_sender_failed};
 
 void pk_transport_dial(struct pk_transport *t, struct pk_sender *s, uint64_t id,
-                       const char *address)
+                       const char *address, enum pk_purpose purpose)
 {
     const char *sign = strchr(address, '@');
     struct pk_handshake *h = pk_handshake_new(t, &dialling, s);
     h->wanted = id;
+    h->purpose = purpose;
     (void)snprintf(h->peer, sizeof h->peer, "%s", address);
     pk_handshake_dial(h, sign == NULL ? "" : sign + 1);
 }
@@ -414,10 +416,11 @@ struct pk_transport *pk_transport_new(const struct pk_uvio_options *o)
 }
 
 void pk_transport_start(struct pk_transport *t, pk_transport_receive_cb receive,
-                        pk_transport_note_cb note, void *ctx)
+                        pk_transport_note_cb note, pk_transport_chunk_cb chunk, void *ctx)
 {
     t->receive = receive;
     t->note = note;
+    t->chunk = chunk;
     t->ctx = ctx;
     t->started = true;
 }
@@ -434,7 +437,7 @@ struct pk_uvio_counts pk_transport_counts(const struct pk_transport *t)
 
 uint64_t pk_transport_silence_ms(const struct pk_transport *t, uint64_t peer)
 {
-    const struct pk_link *l = pk_links_find(t, peer);
+    const struct pk_link *l = pk_links_find(t, peer, PK_FOR_MESSAGES);
     return l == NULL ? UINT64_MAX : uv_now(t->o.loop) - l->heard_ms;
 }
 

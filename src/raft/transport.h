@@ -9,8 +9,11 @@
  * (TCP_USER_TIMEOUT), small messages go out at once (TCP_NODELAY).
  *
  * Each node writes to the connections that it dialled (sender.c) and reads from those
- * that it answered (link.c), at most one of each per node. Messages (message.h) are
- * bounded before memory is taken for them, and must be of the node that said hello.
+ * that it answered (link.c), at most one of each per node and purpose: the states of
+ * snapshots go on a connection of their own, so that no message waits behind them. What
+ * is said in answer to chunks goes the other way, among the messages. Messages
+ * (message.h) are bounded before memory is taken for them, and must be of the node that
+ * said hello.
  *
  * Nodes that belong to no cluster yet ask who is there and are told (asking.c); they are
  * remembered for the operator who may admit them.
@@ -24,6 +27,7 @@
 #include "raft/replica.h"
 #include "raft/uvio.h"
 
+struct pk_snapshot_chunk;
 struct raft_io_send;
 struct raft_message;
 struct pk_transport;
@@ -32,11 +36,11 @@ enum {
     PK_HANDSHAKE_MS = 1000,    /* from connect or accept to the end of the handshake */
     PK_PEER_SILENCE_MS = 1000, /* TCP_USER_TIMEOUT, at least */
     PK_STRANGERS_MAX = 64,     /* connections that have not said who they are yet */
-    PK_LINKS_MAX = 64,         /* nodes that are connected to us, or that we send to */
+    PK_LINKS_MAX = 64,         /* connections of other nodes to us, or of us to them */
     PK_WAITING_MAX = 3,        /* messages that wait for a connection to one node */
     PK_WAITING_NODES_MAX = 16, /* nodes without membership that are remembered */
     PK_UNSENT_MAX = 1024,      /* messages to one node that are not written yet */
-    PK_UNSENT_BYTES_MAX = 64 * 1024 * 1024, /* entries to one node, likewise */
+    PK_UNSENT_BYTES_MAX = 8 * 1024 * 1024, /* entries to one node, likewise */
 };
 
 /* Takes the message and its memory (pk_message_take). */
@@ -45,6 +49,10 @@ typedef void (*pk_transport_receive_cb)(void *ctx, struct raft_message *m);
 typedef void (*pk_transport_note_cb)(void *ctx, uint64_t from, const unsigned char *bytes,
                                      size_t len);
 
+/* A chunk of a snapshot came; its bytes are good during the call. */
+typedef void (*pk_transport_chunk_cb)(void *ctx, uint64_t from,
+                                      const struct pk_snapshot_chunk *c);
+
 /* All pointers in the options must stay good until it is freed. */
 struct pk_transport *pk_transport_new(const struct pk_uvio_options *o);
 /* Listens at once, so that a taken port is an error at start. NULL, or a sentence. */
@@ -52,9 +60,10 @@ const char *pk_transport_bind(struct pk_transport *t);
 uint16_t pk_transport_port(const struct pk_transport *t);
 /* Where other nodes find this one, "name@host:port"; before start. False: too long. */
 bool pk_transport_set_address(struct pk_transport *t, const char *address);
-/* Welcomes other nodes from now on. `note` may be NULL. */
+/* Welcomes other nodes from now on. `note` and `chunk` may be NULL. */
 void pk_transport_start(struct pk_transport *t, pk_transport_receive_cb receive,
-                        pk_transport_note_cb note, void *ctx);
+                        pk_transport_note_cb note, pk_transport_chunk_cb chunk,
+                        void *ctx);
 /* As raft_io.send: calls back once, from the loop and never from in here. The status is 0
  * when the message has been written, RAFT_NOCONNECTION when it was dropped because there
  * is no connection or too much waits already, RAFT_CANCELED when the transport closed.
@@ -66,6 +75,11 @@ int pk_transport_send(struct pk_transport *t, struct raft_io_send *req,
  * no connection to it. */
 void pk_transport_note(struct pk_transport *t, uint64_t peer, const void *bytes,
                        size_t len);
+
+/* Sends a chunk to a node that messages are sent to, on a connection of its own; silently
+ * dropped when there is none. The bytes are copied. */
+void pk_transport_chunk(struct pk_transport *t, uint64_t peer,
+                        const struct pk_snapshot_chunk *c);
 
 /* What a node tells about itself. */
 struct pk_tell {

@@ -39,6 +39,7 @@ struct pk_handshake {
     size_t have;
     /* Dialling only. */
     uint64_t wanted; /* the node that should be there */
+    enum pk_purpose purpose;
     struct pk_lookup *lookup;
     struct addrinfo *found, *try_next;
     uv_connect_t connect;
@@ -75,6 +76,7 @@ struct pk_link {
     struct pk_link *prev, *next;
     uint64_t peer; /* who is at the other end */
     uint64_t run;  /* and in which run of its process */
+    enum pk_purpose purpose;
     char name[PK_NODE_NAME_MAX];
     char address[PK_NODE_ADDRESS_MAX];
     struct pk_message_reader reader;
@@ -82,7 +84,8 @@ struct pk_link {
 };
 
 /* NULL: that node has none. */
-struct pk_link *pk_links_find(const struct pk_transport *t, uint64_t peer);
+struct pk_link *pk_links_find(const struct pk_transport *t, uint64_t peer,
+                              enum pk_purpose purpose);
 /* Begins to read from a connection, in place of the one that its node had. */
 void pk_links_begin(struct pk_transport *t, uv_tcp_t *tcp,
                     const struct pk_greeting *from);
@@ -104,7 +107,7 @@ void pk_senders_free(struct pk_transport *t);
 void pk_sender_connected(struct pk_sender *s, uv_tcp_t *tcp);
 /* Whom to dial is in the sender. */
 void pk_transport_dial(struct pk_transport *t, struct pk_sender *s, uint64_t id,
-                       const char *address);
+                       const char *address, enum pk_purpose purpose);
 void pk_sender_failed(void *sender, const char *why);
 
 /* ---- asking ---- */
@@ -137,6 +140,7 @@ struct pk_transport {
     bool started, closing, orphan;
     pk_transport_receive_cb receive;
     pk_transport_note_cb note;
+    pk_transport_chunk_cb chunk;
     void *ctx;
     void (*closed)(void *ctx);
     void *closed_ctx;

@@ -12,6 +12,7 @@
 #include "core/wire.h"
 #include "host/clock.h"
 #include "raft/file_disk.h"
+#include "raft/message.h"
 #include "raft/store.h"
 #include "raft/transport.h"
 
@@ -19,7 +20,10 @@
 #error "libraft 0.22.1 or newer is needed: older ones lose acknowledged writes"
 #endif
 
-enum { MARK_BYTES = 17 }; /* 'M', index, digest */
+enum {
+    MARK_BYTES = 17, /* 'M', index, digest */
+    HAVE_BYTES = 41, /* 'H', index, term, size, sum of a snapshot, bytes of it */
+};
 
 struct pk_uvio {
     struct raft_io io;
@@ -137,7 +141,26 @@ static int snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
 static void on_message(void *ctx, struct raft_message *m)
 {
     struct pk_uvio *u = ctx;
+    if (m->type == RAFT_INSTALL_SNAPSHOT && !pk_store_install(u->store, m)) {
+        pk_message_drop(m);
+        return;
+    }
     u->receive(&u->io, m);
+}
+
+static void on_chunk(void *ctx, uint64_t from, const struct pk_snapshot_chunk *c)
+{
+    struct pk_uvio *u = ctx;
+    pk_store_chunk(u->store, from, c);
+}
+
+static void on_have(struct pk_uvio *u, uint64_t from, const unsigned char *at)
+{
+    struct pk_snapshot_id id = {.index = pk_get_u64(at),
+                                .term = pk_get_u64(at + 8),
+                                .size = pk_get_u64(at + 16),
+                                .sum = (uint32_t)pk_get_u64(at + 24)};
+    pk_store_have(u->store, from, &id, pk_get_u64(at + 32));
 }
 
 static void on_note(void *ctx, uint64_t from, const unsigned char *bytes, size_t len)
@@ -145,6 +168,8 @@ static void on_note(void *ctx, uint64_t from, const unsigned char *bytes, size_t
     struct pk_uvio *u = ctx;
     if (len == MARK_BYTES && bytes[0] == 'M' && u->o.marked != NULL) {
         u->o.marked(u->o.ctx, from, pk_get_u64(bytes + 1), pk_get_u64(bytes + 9));
+    } else if (len == HAVE_BYTES && bytes[0] == 'H') {
+        on_have(u, from, bytes + 1);
     }
 }
 
@@ -156,9 +181,57 @@ void pk_uvio_tell_mark(struct pk_uvio *u, uint64_t peer, uint64_t index, uint64_
     pk_transport_note(u->transport, peer, bytes, sizeof bytes);
 }
 
+static void send_chunk(void *ctx, uint64_t peer, const struct pk_snapshot_chunk *c)
+{
+    struct pk_uvio *u = ctx;
+    pk_transport_chunk(u->transport, peer, c);
+}
+
+static void send_have(void *ctx, uint64_t peer, const struct pk_snapshot_id *id,
+                      uint64_t have)
+{
+    struct pk_uvio *u = ctx;
+    unsigned char bytes[HAVE_BYTES] = {'H'};
+    pk_put_u64(bytes + 1, id->index);
+    pk_put_u64(bytes + 9, id->term);
+    pk_put_u64(bytes + 17, id->size);
+    pk_put_u64(bytes + 25, id->sum);
+    pk_put_u64(bytes + 33, have);
+    pk_transport_note(u->transport, peer, bytes, sizeof bytes);
+}
+
+/* A message of our own in the place of the library's. */
+struct install {
+    struct raft_io_send req;
+    unsigned char name[PK_SNAPSHOT_NAME];
+};
+
+static void on_install_sent(struct raft_io_send *req, int status)
+{
+    (void)status;
+    pk_door_resize(req, 0); /* its first member */
+}
+
+static void send_install(void *ctx, const struct raft_message *m)
+{
+    struct pk_uvio *u = ctx;
+    struct raft_message own = *m;
+    struct install *i = pk_door_resize(NULL, sizeof *i);
+    memcpy(i->name, m->install_snapshot.data.base, sizeof i->name);
+    own.install_snapshot.data.base = i->name;
+    if (pk_transport_send(u->transport, &i->req, &own, on_install_sent) != 0) {
+        pk_door_resize(i, 0);
+    }
+}
+
 static int send_message(struct raft_io *io, struct raft_io_send *req,
                         const struct raft_message *m, raft_io_send_cb cb)
 {
+    if (m->type == RAFT_INSTALL_SNAPSHOT) {
+        pk_store_send(of(io)->store, m);
+        cb(req, 0); /* after which the library does nothing more with it */
+        return 0;
+    }
     return pk_transport_send(of(io)->transport, req, m, cb);
 }
 
@@ -194,7 +267,7 @@ static int start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
     struct pk_uvio *u = of(io);
     u->tick = tick;
     u->receive = receive;
-    pk_transport_start(u->transport, on_message, on_note, u);
+    pk_transport_start(u->transport, on_message, on_note, on_chunk, u);
     return uv_timer_start(&u->timer, on_tick, msecs, msecs) == 0 ? 0 : RAFT_IOERR;
 }
 
@@ -340,6 +413,10 @@ bool pk_uvio_open(struct pk_uvio *u, bool fresh, char *why, size_t size)
         .disk = pk_file_disk(u->files),
         .owner = {.cluster = u->o.self->cluster, .incarnation = u->o.self->id},
         .log_bytes = u->o.log_bytes,
+        .loader = &pk_state_loader,
+        .send_chunk = send_chunk,
+        .send_have = send_have,
+        .send_install = send_install,
         .failed = on_failed,
         .ctx = u};
     u->store = pk_store_new(&s);

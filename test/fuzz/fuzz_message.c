@@ -69,6 +69,9 @@ static struct outcome read_all(const unsigned char *in, size_t size, size_t piec
             pk_message_drop(&m);
         } else if (state == PK_MESSAGE_NOTED) {
             o.digest = pk_digest(o.digest, r.note, r.note_len);
+        } else if (state == PK_MESSAGE_CHUNKED) {
+            demand(r.chunk.offset + r.chunk.len <= r.chunk.id.size, "a chunk too long");
+            o.digest = pk_digest(o.digest, r.chunk.bytes, r.chunk.len);
         } else if (state == PK_MESSAGE_WRONG) {
             o.why = r.why;
         }

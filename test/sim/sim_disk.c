@@ -79,18 +79,45 @@ static unsigned char byte_of(const struct pk_disk_op *op, size_t at)
     return op->parts[i].bytes[at];
 }
 
+static bool grows_file(const struct pk_disk_op *op)
+{
+    return op->kind == PK_DISK_STORE || op->kind == PK_DISK_WRITE;
+}
+
 static bool lacks_room(struct sim_disk *d, const struct pk_disk_op *op)
 {
     const struct sim_file *f = sim_disk_find(d, op->name);
-    return d->full && op->kind == PK_DISK_STORE &&
+    return d->full && grows_file(op) &&
            (f == NULL || f->len < (size_t)op->offset + length_of(op));
+}
+
+/* What a power cut may bring back. */
+static void keep_synced(struct sim_file *f)
+{
+    if (f->synced == NULL) {
+        f->synced = pk_door_resize(NULL, f->len + 1);
+        f->synced_len = f->len;
+        if (f->len > 0) {
+            memcpy(f->synced, f->bytes, f->len);
+        }
+    }
+}
+
+static void sync_file(struct sim_file *f)
+{
+    if (f != NULL) {
+        f->synced = pk_door_resize(f->synced, 0);
+    }
 }
 
 static void write_all(struct sim_disk *d, const struct pk_disk_op *op)
 {
     struct sim_file *f = make_file(d, op->name);
     size_t at = (size_t)op->offset;
-    PK_ASSERT(op->kind == PK_DISK_STORE || at + length_of(op) <= f->len);
+    PK_ASSERT(grows_file(op) || at + length_of(op) <= f->len);
+    if (op->kind == PK_DISK_WRITE) {
+        keep_synced(f);
+    }
     if (!d->full || f->len < at + length_of(op)) {
         grow(f, end_of(op));
     }
@@ -99,6 +126,9 @@ static void write_all(struct sim_disk *d, const struct pk_disk_op *op)
             memcpy(f->bytes + at, op->parts[i].bytes, op->parts[i].len);
         }
         at += op->parts[i].len;
+    }
+    if (op->kind == PK_DISK_STORE) {
+        sync_file(f);
     }
 }
 
@@ -110,19 +140,14 @@ static int read_all(struct sim_disk *d, struct pk_disk_op *op)
     if (f == NULL) {
         return ENOENT;
     }
-    op->len = f->len;
-    op->bytes = pk_door_resize(NULL, f->len + 1);
-    if (f->len > 0) {
-        memcpy(op->bytes, f->bytes, f->len);
+    size_t from = (size_t)op->offset < f->len ? (size_t)op->offset : f->len;
+    size_t rest = f->len - from;
+    op->len = op->size != 0 && op->size < rest ? (size_t)op->size : rest;
+    op->bytes = pk_door_resize(NULL, op->len + 1);
+    if (op->len > 0) {
+        memcpy(op->bytes, f->bytes + from, op->len);
     }
     return 0;
-}
-
-static void sync_file(struct sim_file *f)
-{
-    if (f != NULL) {
-        f->synced = pk_door_resize(f->synced, 0);
-    }
 }
 
 static bool is_to_fail(struct sim_disk *d, const struct pk_disk_op *op)
@@ -148,6 +173,10 @@ static int do_op(struct sim_disk *d, struct pk_disk_op *op)
     switch (op->kind) {
     case PK_DISK_OVERWRITE:
     case PK_DISK_STORE:
+    case PK_DISK_WRITE:
+        if (op->kind == PK_DISK_WRITE && sim_disk_find(d, op->name) == NULL) {
+            return ENOENT;
+        }
         if (lacks_room(d, op)) {
             count_no_space(d, op);
             return ENOSPC;
@@ -202,10 +231,7 @@ static int note(void *ctx, const char *name, uint64_t offset, const void *bytes,
     if (f == NULL || offset + len > f->len) {
         return ENOENT;
     }
-    if (f->synced == NULL) {
-        f->synced = pk_door_resize(NULL, f->len);
-        memcpy(f->synced, f->bytes, f->len);
-    }
+    keep_synced(f);
     memcpy(f->bytes + offset, bytes, len);
     return 0;
 }
@@ -258,7 +284,7 @@ enum reach { NOTHING, ALL, BEGINNING, ANY_SECTORS, REACHES };
 static void tear(struct sim_disk *d, const struct pk_disk_op *op, struct rng *rng)
 {
     enum reach how = (enum reach)rng_below(rng, REACHES);
-    bool writes = op->kind == PK_DISK_OVERWRITE || op->kind == PK_DISK_STORE;
+    bool writes = op->kind == PK_DISK_OVERWRITE || grows_file(op);
     if (!writes || how == NOTHING || lacks_room(d, op)) {
         d->lost += writes;
         return;
@@ -291,6 +317,7 @@ void sim_disk_crash(struct sim_disk *d, struct rng *rng, bool power)
     for (uint32_t i = 0; i < d->n_files; i++) {
         struct sim_file *f = &d->files[i];
         if (f->synced != NULL && power && rng_chance(rng, 700)) {
+            f->len = f->synced_len;
             memcpy(f->bytes, f->synced, f->len);
         }
         sync_file(f);

@@ -23,7 +23,8 @@ struct sim_file {
     char name[PK_DISK_NAME_MAX];
     unsigned char *bytes;
     size_t len, capacity;
-    unsigned char *synced; /* before what was noted; NULL: nothing is */
+    unsigned char *synced; /* before what was noted or written since; NULL: nothing is */
+    size_t synced_len;
 };
 
 struct sim_disk {

@@ -13,6 +13,7 @@
 enum {
     SEGMENT = 64 * 1024,
     LOG_BYTES = 24 * SEGMENT,
+    SLICE = 1024, /* so that a snapshot has many */
 };
 
 /* A request to the store, in the place of the library's own. */
@@ -371,8 +372,10 @@ struct piece {
 struct packet {
     struct sim_message head;
     struct raft_message m;
-    size_t conf_len; /* InstallSnapshot */
-    size_t len;      /* of the bytes: configuration and data, or those of the entries */
+    size_t conf_len;          /* InstallSnapshot */
+    struct pk_snapshot_id id; /* of a chunk, or the answer to one */
+    uint64_t at;              /* its offset, or how far the receiver has come */
+    size_t len; /* of the bytes: configuration and data, or those of the entries */
     struct piece pieces[];
 };
 
@@ -421,8 +424,52 @@ static struct packet *pack_install(struct sim_io *s, const struct raft_message *
     return p;
 }
 
-/* A digest goes as a message of a type that the library has not. */
-enum { MARK = RAFT_TIMEOUT_NOW + 1 };
+/* Digests and snapshots go as messages of types that the library has not. */
+enum { MARK = RAFT_TIMEOUT_NOW + 1, CHUNK, HAVE };
+
+static struct packet *new_own(struct sim_io *s, int type, uint64_t peer, size_t len)
+{
+    struct raft_message m = {.type = (enum raft_message_type)type, .server_id = peer};
+    return new_packet(s, &m, 0, len);
+}
+
+static void send_own(struct sim_io *s, struct packet *p)
+{
+    if (s->broken) {
+        sim_heap_give(p);
+    } else {
+        sim_net_send(&p->head);
+    }
+}
+
+static void send_chunk(void *ctx, uint64_t peer, const struct pk_snapshot_chunk *c)
+{
+    struct sim_io *s = ctx;
+    struct packet *p = new_own(s, CHUNK, peer, c->len);
+    p->id = c->id;
+    p->at = c->offset;
+    if (c->len > 0) {
+        memcpy(p->pieces, c->bytes, c->len);
+    }
+    s->counts->chunks_sent += c->len > 0;
+    send_own(s, p);
+}
+
+static void send_have(void *ctx, uint64_t peer, const struct pk_snapshot_id *id,
+                      uint64_t have)
+{
+    struct sim_io *s = ctx;
+    struct packet *p = new_own(s, HAVE, peer, 0);
+    p->id = *id;
+    p->at = have;
+    send_own(s, p);
+}
+
+static void send_install(void *ctx, const struct raft_message *m)
+{
+    struct sim_io *s = ctx;
+    send_own(s, pack_install(s, m));
+}
 
 void sim_io_tell_mark(struct sim_io *s, uint64_t index, uint64_t digest)
 {
@@ -459,19 +506,17 @@ static int send_message(struct raft_io *io, struct raft_io_send *req,
                         const struct raft_message *m, raft_io_send_cb cb)
 {
     struct sim_io *s = sim_of(io);
-    struct packet *p = m->type == RAFT_APPEND_ENTRIES     ? pack_append(s, m)
-                       : m->type == RAFT_INSTALL_SNAPSHOT ? pack_install(s, m)
-                                                          : new_packet(s, m, 0, 0);
     req->cb = cb;
     remember_sent(s, req);
     if (s->withholds_snapshots && m->type == RAFT_INSTALL_SNAPSHOT && !s->broken) {
         s->counts->snapshots_withheld++;
         store_failed(s, "a snapshot of a sick node");
     }
-    if (s->broken) {
-        sim_heap_give(p);
-    } else {
-        sim_net_send(&p->head);
+    if (m->type == RAFT_INSTALL_SNAPSHOT && !s->broken) {
+        pk_store_send(s->store, m);
+    } else if (!s->broken) {
+        send_own(s, m->type == RAFT_APPEND_ENTRIES ? pack_append(s, m)
+                                                   : new_packet(s, m, 0, 0));
     }
     return 0;
 }
@@ -529,11 +574,30 @@ static void unpack_install(const struct packet *p, struct raft_install_snapshot 
     i->data = copy(bytes + p->conf_len, p->len - p->conf_len);
 }
 
+static void receive_own(struct sim_io *s, struct packet *p)
+{
+    uint64_t from = p->head.from + 1;
+    struct pk_snapshot_chunk c = {.id = p->id,
+                                  .offset = p->at,
+                                  .bytes = (const unsigned char *)p->pieces,
+                                  .len = p->len};
+    if ((int)p->m.type == CHUNK) {
+        pk_store_chunk(s->store, from, &c);
+    } else {
+        pk_store_have(s->store, from, &p->id, p->at);
+    }
+    sim_heap_give(p);
+}
+
 void sim_io_receive(struct sim_io *s, struct sim_message *head)
 {
     struct packet *p = (struct packet *)head;
     struct raft_message m = p->m;
     enter(s);
+    if ((int)m.type == CHUNK || (int)m.type == HAVE) {
+        receive_own(s, p);
+        return;
+    }
     m.server_id = head->from + 1;
     m.server_address = sim_io_address(head->from);
     if (m.type == RAFT_APPEND_ENTRIES) {
@@ -542,6 +606,11 @@ void sim_io_receive(struct sim_io *s, struct sim_message *head)
         unpack_install(p, &m.install_snapshot);
     }
     sim_heap_give(p);
+    if (m.type == RAFT_INSTALL_SNAPSHOT && !pk_store_install(s->store, &m)) {
+        raft_configuration_close(&m.install_snapshot.conf);
+        raft_free(m.install_snapshot.data.base);
+        return;
+    }
     s->receive(&s->io, &m);
     worked(s);
 }
@@ -576,6 +645,12 @@ struct sim_io *sim_io_new(const struct sim_io_options *o, struct sim_io_counts *
                                      .owner = {.cluster = 1, .incarnation = o->place + 1},
                                      .segment_bytes = SEGMENT,
                                      .log_bytes = LOG_BYTES,
+                                     .slice_bytes = SLICE,
+                                     .chunk_bytes = SLICE / 16,
+                                     .loader = &pk_state_loader,
+                                     .send_chunk = send_chunk,
+                                     .send_have = send_have,
+                                     .send_install = send_install,
                                      .failed = store_failed,
                                      .ctx = s};
     s->store = pk_store_new(&store);

@@ -47,7 +47,7 @@ struct sim_io_options {
 
 struct sim_io_counts {
     uint64_t appends, truncations, snapshots_taken, snapshots_installed;
-    uint64_t snapshots_sent, snapshots_withheld, torn, writes_lost;
+    uint64_t snapshots_sent, snapshots_withheld, chunks_sent, torn, writes_lost;
 };
 
 /* Of the node at this place. */

@@ -150,6 +150,7 @@ static unsigned tell_all(const struct sim_totals *t)
     never += tell(t->left_lost, "lost nodes left to the end while a majority went on");
     never += tell(t->disk_errors[PK_DISK_OVERWRITE], "overwrites that failed");
     never += tell(t->disk_errors[PK_DISK_STORE], "stores of whole files that failed");
+    never += tell(t->disk_errors[PK_DISK_WRITE], "writes of slices that failed");
     never += tell(t->disk_errors[PK_DISK_READ], "reads that failed");
     never += tell(t->disk_errors[PK_DISK_SYNC], "syncs that failed");
     never += tell(t->no_space_segments, "segments without space on the disk");
@@ -160,6 +161,7 @@ static unsigned tell_all(const struct sim_totals *t)
     never += tell(t->io.torn, "crashes that cut a row of writes");
     never += tell(t->io.snapshots_taken, "snapshots taken");
     never += tell(t->io.snapshots_sent, "snapshots sent");
+    never += tell(t->io.chunks_sent, "chunks of snapshots sent");
     never += tell(t->io.snapshots_installed, "snapshots installed");
     never += tell(t->io.snapshots_withheld, "sick nodes ended for a snapshot to send");
     never += tell(t->guards.g1, "guard G1 stepped in");

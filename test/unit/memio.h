@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "core/door.h"
+#include "raft/snapshot.h"
 #include "tap.h"
 
 enum { MEM_TELLS_CAPACITY = 1 }; /* among the features of a node */
@@ -323,6 +324,22 @@ static inline int mem_truncate(struct raft_io *io, raft_index index)
     return 0;
 }
 
+/* All bytes of a source, at once. */
+static inline struct mem_bytes mem_pull(const struct pk_snapshot_source *from)
+{
+    enum { AT_ONCE = 64 };
+    struct mem_bytes b = {pk_door_resize(NULL, AT_ONCE), 0};
+    enum pk_source_state state = PK_SOURCE_MORE;
+    while (state == PK_SOURCE_MORE) {
+        size_t n;
+        state = from->read(from->ctx, b.data + b.len, AT_ONCE, &n);
+        b.len += n;
+        b.data = pk_door_resize(b.data, b.len + AT_ONCE);
+    }
+    CHECK(state == PK_SOURCE_END);
+    return b;
+}
+
 static inline int mem_snapshot_put(struct raft_io *io, unsigned trailing,
                                    struct raft_io_snapshot_put *req,
                                    const struct raft_snapshot *s,
@@ -330,13 +347,10 @@ static inline int mem_snapshot_put(struct raft_io *io, unsigned trailing,
 {
     (void)trailing;
     struct mem_write *w = mem_write_new(mem_of(io));
-    size_t len = 0;
-    for (unsigned i = 0; i < s->n_bufs; i++) {
-        w->snapshot.data = pk_door_resize(w->snapshot.data, len + s->bufs[i].len);
-        memcpy(w->snapshot.data + len, s->bufs[i].base, s->bufs[i].len);
-        len += s->bufs[i].len;
-    }
-    w->snapshot.len = len;
+    const struct pk_snapshot_handle *h = pk_snapshot_handle_of(&s->bufs[0]);
+    CHECK_U64(s->n_bufs, 1);
+    w->snapshot =
+        h == NULL ? mem_copy(s->bufs[0].base, s->bufs[0].len) : mem_pull(h->source);
     w->conf = mem_conf(&s->configuration);
     w->index = s->index;
     w->term = s->term;

@@ -539,3 +539,38 @@ TEST(raft_guard__g8_can_be_switched_off)
     CHECK(!can_vote(RAFT_STANDBY, ELECTION_MS, RAFT_REQUEST_VOTE));
     finish();
 }
+
+/* ---- G9 ---- */
+
+/* Whether the library gets a snapshot of that term, in term 5. */
+static bool gets_snapshot_of(raft_term term)
+{
+    unsigned before = w.received;
+    struct raft_message m = install_snapshot();
+    w.raft.current_term = 5;
+    m.install_snapshot.term = term;
+    w.receive(&w.io, &m);
+    if (w.received > before) {
+        free_snapshot(&m);
+    }
+    return w.received > before;
+}
+
+/* The library would answer it with memory that nobody has set. */
+TEST(raft_guard__g9_drops_a_snapshot_of_an_older_term)
+{
+    guard((struct pk_raft_guard_switches){0});
+    CHECK(!gets_snapshot_of(4));
+    CHECK_U64(pk_raft_guard_counts(w.guard).g9, 1);
+    CHECK(gets_snapshot_of(5));
+    CHECK(gets_snapshot_of(6));
+    CHECK_U64(pk_raft_guard_counts(w.guard).g9, 1);
+    finish();
+}
+
+TEST(raft_guard__g9_can_be_switched_off)
+{
+    guard((struct pk_raft_guard_switches){.no_g9 = true});
+    CHECK(gets_snapshot_of(4));
+    finish();
+}

@@ -4,6 +4,7 @@
 #include "core/door.h"
 #include "nodes.h"
 #include "raft/message.h"
+#include "raft/store.h"
 
 enum { SENDS = 4096, ELECTION_MS = 60 };
 
@@ -22,6 +23,8 @@ struct end {
     unsigned char note[PK_NOTE_MAX];
     size_t note_len;
     bool closed;
+    unsigned chunks;
+    struct pk_snapshot_chunk chunk; /* the last one, without its bytes */
 };
 
 static struct end a, b;
@@ -71,6 +74,17 @@ static void on_note(void *ctx, uint64_t from, const unsigned char *bytes, size_t
     memcpy(e->note, bytes, len);
 }
 
+static void on_chunk(void *ctx, uint64_t from, const struct pk_snapshot_chunk *c)
+{
+    struct end *e = ctx;
+    e->chunks++;
+    e->from = from;
+    e->chunk = *c;
+    for (size_t i = 0; i < c->len; i++) {
+        CHECK_U64(c->bytes[i], 0x3c);
+    }
+}
+
 static void on_end_refused(void *ctx, const char *peer, const char *why)
 {
     printf("# %s: %s\n", peer, why);
@@ -98,7 +112,7 @@ static void end_begin(struct end *e, const char *name, uint16_t port)
     (void)snprintf(e->address, sizeof e->address, "%s@127.0.0.1:%u", name,
                    (unsigned)pk_transport_port(e->transport));
     CHECK(pk_transport_set_address(e->transport, e->address));
-    pk_transport_start(e->transport, on_message, on_note, e);
+    pk_transport_start(e->transport, on_message, on_note, on_chunk, e);
 }
 
 static void on_end_closed(void *ctx)
@@ -235,11 +249,11 @@ TEST(sender__messages_arrive_in_order)
 TEST(sender__large_messages_arrive)
 {
     begin_connected();
-    send_to("n2", b.address, large(8 << 20));
+    send_to("n2", b.address, large(4 << 20));
     send_to("n2", b.address, large(64));
     send_to("n2", b.address, small(9));
     arrive(4);
-    CHECK_U64(b.payload, (8 << 20) + 64);
+    CHECK_U64(b.payload, (4 << 20) + 64);
     CHECK_U64(b.terms[3], 9);
     finish();
 }
@@ -286,7 +300,7 @@ TEST(sender__everything_is_called_back_at_the_end)
 {
     begin_connected();
     for (int i = 0; i < 20; i++) {
-        send_to("n2", b.address, large(1 << 20));
+        send_to("n2", b.address, large(1 << 18));
         send_to("n3", "n3@127.0.0.1:1", small(1));
     }
     struct raft_io_send late;
@@ -374,6 +388,59 @@ TEST(sender__one_large_message_is_always_sent)
     CHECK_U64(done, 2);
     CHECK_U64(lost, 1);
     CHECK_U64(b.payload, PK_UNSENT_BYTES_MAX + 8);
+    finish();
+}
+
+static bool chunks_came(void *ctx)
+{
+    return b.chunks == *(unsigned *)ctx;
+}
+
+/* A connection of their own, so messages don't wait behind them: one more handshake. */
+TEST(sender__chunks_of_snapshots_go_on_a_connection_of_their_own)
+{
+    static unsigned char bytes[PK_STORE_CHUNK_MAX];
+    struct pk_snapshot_chunk c = {
+        .id = {.index = 7, .term = 3, .size = 1 << 20, .sum = 9},
+        .offset = 4096,
+        .bytes = bytes,
+        .len = sizeof bytes};
+    unsigned wanted = 1;
+    memset(bytes, 0x3c, sizeof bytes);
+    begin_connected();
+    uint64_t handshakes = pk_transport_counts(b.transport).handshakes;
+    pk_transport_chunk(a.transport, identity_of("n9").id, &c); /* nobody knows it */
+    pk_transport_chunk(a.transport, identity_of("n2").id, &c);
+    run_until(chunks_came, &wanted);
+    CHECK_U64(pk_transport_counts(b.transport).handshakes, handshakes + 1);
+    CHECK(pk_snapshot_same(&b.chunk.id, &c.id));
+    CHECK_U64(b.chunk.offset, 4096);
+    CHECK_U64(b.chunk.len, sizeof bytes);
+    c.len = 0; /* a question */
+    pk_transport_chunk(a.transport, identity_of("n2").id, &c);
+    wanted = 2;
+    run_until(chunks_came, &wanted);
+    CHECK_U64(pk_transport_counts(b.transport).handshakes, handshakes + 1);
+    finish();
+}
+
+/* A node that does not read gets no second chunk (P10). */
+TEST(sender__one_chunk_to_a_node_is_on_its_way)
+{
+    static unsigned char bytes[PK_STORE_CHUNK_MAX];
+    struct pk_snapshot_chunk c = {
+        .id = {.index = 7, .term = 3, .size = 1 << 20, .sum = 9},
+        .bytes = bytes,
+        .len = sizeof bytes};
+    unsigned wanted = 1;
+    memset(bytes, 0x3c, sizeof bytes);
+    begin_connected();
+    for (unsigned i = 0; i < 5; i++) { /* before there is a connection for them */
+        pk_transport_chunk(a.transport, identity_of("n2").id, &c);
+    }
+    run_until(chunks_came, &wanted);
+    run_for(1);
+    CHECK_U64(b.chunks, 1);
     finish();
 }
 

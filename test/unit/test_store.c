@@ -50,8 +50,8 @@ static struct world {
     uint64_t last;                  /* index of the last one handed over */
     uint64_t first_void;            /* entries from here on were cut, at the latest */
     uint64_t acknowledged;
-    uint64_t snapshot, snapshot_term; /* the newest that is acknowledged */
-    uint64_t taking;                  /* the one on its way; 0: none */
+    uint64_t snapshot; /* the newest that is acknowledged */
+    uint64_t taking;   /* the one on its way; 0: none */
     uint64_t term;
     struct line lines[LINES_MAX];
     char failed[PK_STORE_WHY_MAX];
@@ -209,7 +209,6 @@ static void on_put(struct raft_io_snapshot_put *req, int status)
     CHECK(status == 0 || status == RAFT_CANCELED || status == RAFT_NOSPACE);
     if (status == 0 && w.taking > w.snapshot) {
         w.snapshot = w.taking;
-        w.snapshot_term = w.facts[w.taking].term;
     }
     w.taking = 0;
     free_line(l);
@@ -265,6 +264,7 @@ static void begin(bool create)
                                  .owner = owner,
                                  .segment_bytes = SEGMENT,
                                  .log_bytes = LOG_BYTES,
+                                 .slice_bytes = 700,
                                  .failed = on_failed};
     w.store = pk_store_new(&o);
     w.failed[0] = '\0';

@@ -5,13 +5,14 @@
 
 #include "core/door.h"
 #include "core/wire.h"
+#include "raft/snapshot.h"
 #include "raft/store.h"
 #include "sim_disk.h"
 #include "tap.h"
 
-enum { SEGMENT = 32 * 1024, STATE = 3000, ENTRY = 64, OPERATIONS_MAX = 100 };
+enum { SEGMENT = 32 * 1024, STATE = 3000, ENTRY = 64, OPERATIONS_MAX = 100, SLICE = 500 };
 
-static const struct pk_log_owner owner = {.cluster = 9, .incarnation = 0x77aa55};
+static struct pk_log_owner owner = {.cluster = 9, .incarnation = 0x77aa55};
 
 static struct world {
     struct sim_disk disk;
@@ -59,6 +60,7 @@ static void begin(bool create)
                                  .owner = owner,
                                  .segment_bytes = SEGMENT,
                                  .log_bytes = 8 * SEGMENT,
+                                 .slice_bytes = SLICE,
                                  .failed = on_failed};
     w.store = pk_store_new(&o);
     w.failed[0] = '\0';
@@ -350,6 +352,34 @@ TEST(space__a_received_snapshot_waits_for_it)
     end();
 }
 
+/* The disk fills up behind the first, second, ... write of a received snapshot: once
+ * there is space, all of the snapshot is written again. */
+TEST(space__a_received_snapshot_that_waited_is_whole)
+{
+    unsigned writes = 0, waited = 0;
+    do {
+        fresh();
+        put(100, 1, 0);
+        for (unsigned i = 0; i < writes && w.disk.under_way != NULL; i++) {
+            sim_disk_finish(&w.disk, w.disk.under_way);
+        }
+        w.disk.full = true;
+        finish_all();
+        waited = w.puts == 0 ? waited + 1 : waited;
+        w.disk.full = false;
+        pk_store_tick(w.store);
+        finish_all();
+        CHECK_U64(w.puts, 1);
+        CHECK_U64(w.put_status, 0);
+        restart();
+        CHECK(w.loaded.snapshot != NULL);
+        CHECK_U64(w.loaded.snapshot->bufs[0].len, STATE);
+        CHECK(memcmp(w.loaded.snapshot->bufs[0].base, state, STATE) == 0);
+        end();
+    } while (writes++ < STATE / SLICE + 2);
+    CHECK(waited > 1);
+}
+
 /* ---- snapshots ---- */
 
 static void on_got(struct raft_io_snapshot_get *req, struct raft_snapshot *s, int status)
@@ -374,8 +404,10 @@ TEST(snapshot__one_that_is_being_read_is_not_overwritten)
     struct pk_disk_op *read = w.disk.under_way;
     for (uint64_t index = 2; index <= 6; index++) {
         put(index, 1, 4);
-        CHECK(strcmp(w.disk.under_way->name, read->name) != 0);
-        sim_disk_finish(&w.disk, w.disk.under_way);
+        for (uint64_t puts = w.puts; w.puts == puts;) {
+            CHECK(strcmp(w.disk.under_way->name, read->name) != 0);
+            sim_disk_finish(&w.disk, w.disk.under_way);
+        }
     }
     sim_disk_finish(&w.disk, read);
     CHECK_U64(w.got, 1);
@@ -436,6 +468,189 @@ TEST(snapshot__a_received_one_is_acknowledged_after_entries_before_it)
     finish_all();
     CHECK_U64(w.puts, 1);
     end();
+}
+
+/* A bit of its state, anywhere: the one before counts, and the log reaches back to it. */
+TEST(snapshot__with_a_damaged_state_is_as_good_as_none)
+{
+    for (size_t at = 0; at < STATE; at += 97) {
+        fresh();
+        append(8, RAFT_COMMAND);
+        finish_all();
+        put(1, 1, 4);
+        finish_all();
+        put(2, 1, 4);
+        finish_all();
+        struct sim_file *f = sim_disk_find(&w.disk, "snapshot-1");
+        CHECK(f->len > 8192 + STATE);
+        f->bytes[8192 + at] ^= 4;
+        restart();
+        CHECK_U64(w.loaded.snapshot->index, 1);
+        end();
+    }
+}
+
+/* ---- snapshots that are read while the state goes on ---- */
+
+/* A source of `left` bytes. */
+struct trickle {
+    struct pk_snapshot_source source;
+    struct pk_snapshot_handle handle;
+    size_t left;
+    unsigned pauses; /* how often it has nothing before it has something */
+    bool gone;
+};
+
+static enum pk_source_state read_trickle(void *ctx, unsigned char *to, size_t room,
+                                         size_t *n)
+{
+    struct trickle *t = ctx;
+    *n = 0;
+    if (t->gone) {
+        return PK_SOURCE_GONE;
+    }
+    if (t->pauses > 0) {
+        t->pauses--;
+        return PK_SOURCE_MORE;
+    }
+    *n = t->left < room ? t->left : room;
+    memset(to, 0x5a, *n);
+    t->left -= *n;
+    return t->left == 0 ? PK_SOURCE_END : PK_SOURCE_MORE;
+}
+
+static void put_trickle(struct trickle *t, uint64_t index)
+{
+    t->source = (struct pk_snapshot_source){.ctx = t, .read = read_trickle};
+    pk_snapshot_handle_init(&t->handle);
+    t->handle.source = &t->source;
+    struct raft_buffer buf = {&t->handle, sizeof t->handle};
+    struct raft_snapshot s = {.index = index, .term = 1, .bufs = &buf, .n_bufs = 1};
+    raft_configuration_init(&s.configuration);
+    CHECK_U64(pk_store_snapshot_put(w.store, 4, &w.put, &s, on_put), 0);
+}
+
+static void begin_with_snapshot(void)
+{
+    fresh();
+    append(8, RAFT_COMMAND);
+    finish_all();
+    put(1, 1, 4);
+    finish_all();
+}
+
+/* One slice at a time, and the loop has its turn also when there is nothing to write. */
+TEST(slices__are_bounded_and_go_one_by_one)
+{
+    begin_with_snapshot();
+    struct trickle t = {.left = 10 * SLICE + 1, .pauses = 3};
+    unsigned slices = 0;
+    put_trickle(&t, 2);
+    while (w.puts < 2) {
+        struct pk_disk_op *op = w.disk.under_way;
+        CHECK(op->next == NULL);
+        slices += op->kind == PK_DISK_WRITE;
+        CHECK(op->kind != PK_DISK_WRITE || op->parts[0].len <= SLICE);
+        sim_disk_finish(&w.disk, op);
+    }
+    CHECK_U64(w.put_status, 0);
+    CHECK_U64(slices, 3 + 11);
+    restart();
+    CHECK_U64(w.loaded.snapshot->index, 2);
+    CHECK_U64(w.loaded.snapshot->bufs[0].len, 10 * SLICE + 1);
+    end();
+}
+
+/* Cut off after any number of operations, it does not count, and the one before does. */
+TEST(slices__that_are_cut_off_are_no_snapshot)
+{
+    for (unsigned after = 0;; after++) {
+        begin_with_snapshot();
+        struct trickle t = {.left = 3 * SLICE};
+        put_trickle(&t, 2);
+        for (unsigned i = 0; i < after && w.puts < 2; i++) {
+            sim_disk_finish(&w.disk, w.disk.under_way);
+        }
+        bool whole = w.puts == 2;
+        w.disk.under_way = NULL;
+        restart();
+        CHECK_U64(w.loaded.snapshot->index, whole ? 2 : 1);
+        end();
+        if (whole) {
+            break;
+        }
+    }
+}
+
+TEST(slices__whose_source_is_gone_are_given_up_and_due_again)
+{
+    begin_with_snapshot();
+    append(8, RAFT_COMMAND);
+    finish_all();
+    struct trickle t = {.left = 3 * SLICE};
+    put_trickle(&t, 2);
+    sim_disk_finish(&w.disk, w.disk.under_way);
+    t.gone = true;
+    uint64_t since = pk_store_use(w.store).since;
+    finish_all();
+    CHECK_U64(w.puts, 2);
+    CHECK(w.put_status == RAFT_CANCELED);
+    CHECK(pk_store_use(w.store).since > since);
+    t = (struct trickle){.left = 3 * SLICE};
+    put_trickle(&t, 2);
+    finish_all();
+    CHECK_U64(w.put_status, 0);
+    end();
+}
+
+TEST(slices__are_given_up_when_the_store_is_closed)
+{
+    begin_with_snapshot();
+    struct trickle t = {.left = 100 * SLICE};
+    put_trickle(&t, 2);
+    sim_disk_finish(&w.disk, w.disk.under_way);
+    pk_store_close(w.store, on_closed, NULL);
+    CHECK(!w.closed);
+    finish_all();
+    CHECK(w.closed);
+    CHECK(w.put_status == RAFT_CANCELED);
+    CHECK(t.left > 90 * SLICE);
+    end();
+}
+
+/* Bytes that a node of that id writes before it wants a snapshot. */
+static uint64_t bytes_until_wanted(uint64_t id)
+{
+    owner.incarnation = id;
+    fresh();
+    while (!pk_store_use(w.store).wants) {
+        append(1, RAFT_COMMAND);
+        pk_store_tick(w.store);
+        finish_all();
+    }
+    uint64_t since = pk_store_use(w.store).since;
+    end();
+    return since;
+}
+
+/* Otherwise all of them would be busy with it at the same time. */
+TEST(snapshot__nodes_take_theirs_at_different_times)
+{
+    enum { NODES = 8 };
+    struct pk_log_owner before = owner;
+    uint64_t wanted[NODES];
+    unsigned different = 0;
+    for (unsigned i = 0; i < NODES; i++) {
+        wanted[i] = bytes_until_wanted(UINT64_C(0xdeadbeefcafef00d) * (i + 1));
+        unsigned same = 0;
+        for (unsigned k = 0; k < i; k++) {
+            same += wanted[k] == wanted[i];
+        }
+        different += same == 0;
+        CHECK(wanted[i] < 2 * wanted[0] && wanted[0] < 2 * wanted[i]);
+    }
+    CHECK(different >= NODES / 2);
+    owner = before;
 }
 
 /* ---- ends ---- */
