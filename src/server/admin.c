@@ -33,7 +33,6 @@
 #include "server/members.h"
 
 enum {
-    FORM_ADMIN = 255,
     WAITING_MS = 5000, /* an empty node that has not asked for so long is gone */
 };
 
@@ -482,7 +481,7 @@ static bool do_configure(struct pk_conn *c, const struct pk_bytes *args, uint32_
         pk_resp_error(pk_conn_out(c), "BADARG", wrong);
         return true;
     }
-    struct pk_ticket t = {.who = pk_conn_who(c), .what = FORM_ADMIN};
+    struct pk_ticket t = {.who = pk_conn_who(c), .what = PK_FORM_ADMIN};
     if (!pk_turn_add(s->turn, &cmd, t)) {
         pk_conn_stall(c, PK_STALL_TURN);
         return false;
@@ -494,7 +493,7 @@ static bool do_configure(struct pk_conn *c, const struct pk_bytes *args, uint32_
 static bool do_restore(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
 {
     struct pk_server *s = c->server;
-    struct pk_ticket t = {.who = pk_conn_who(c), .what = FORM_ADMIN};
+    struct pk_ticket t = {.who = pk_conn_who(c), .what = PK_FORM_ADMIN};
     uint64_t offset;
     bool added;
     if (pk_resp_is(args[1], "ADOPT")) {
@@ -517,6 +516,7 @@ static void do_backup(struct pk_conn *c)
 {
     unsigned char *bytes;
     size_t len = pk_replica_backup(c->server->replica, &bytes);
+    c->backup = true;
     pk_resp_bulk(pk_conn_out(c), pk_bytes(bytes, len));
     pk_door_resize(bytes, 0);
     pk_log(PK_LOG_INFO, "backup", "client", c->name, "bytes", pk_log_u64(len), NULL);

@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -34,8 +35,9 @@ struct pk_conn *pk_conn_at(struct pk_server *s, uint64_t who)
 
 static uint32_t free_slot(struct pk_server *s)
 {
-    for (uint32_t i = 0; i < s->conn_slots; i++) {
+    for (uint32_t i = s->full_slots; i < s->conn_slots; i++) {
         if (s->conns[i] == NULL) {
+            s->full_slots = i + 1;
             return i;
         }
     }
@@ -45,6 +47,7 @@ static uint32_t free_slot(struct pk_server *s)
            (more - s->conn_slots) * sizeof(struct pk_conn *));
     uint32_t slot = s->conn_slots;
     s->conn_slots = more;
+    s->full_slots = slot + 1;
     return slot;
 }
 
@@ -62,7 +65,8 @@ struct pk_resp_out *pk_conn_out(struct pk_conn *c)
 
 size_t pk_conn_unsent(const struct pk_conn *c)
 {
-    return c->out.len + (c->writing ? c->flight.len - c->flight_sent : 0);
+    return c->out.len + (c->writing ? c->flight.len - c->flight_sent : 0) +
+           pk_renewal_unsent(c);
 }
 
 static void give_back_large(struct pk_resp_out *o)
@@ -88,11 +92,56 @@ static void go_on_after_output(struct pk_conn *c)
     }
 }
 
+/* Brings the server's total up to date. */
+static void count_unsent(struct pk_conn *c)
+{
+    struct pk_server *s = c->server;
+    size_t now = c->closing ? 0 : pk_conn_unsent(c);
+    c->backup = c->backup && now > 0;
+    now = c->backup ? 0 : now;
+    s->unsent_total = s->unsent_total - c->unsent + now;
+    c->unsent = now;
+    pk_metrics_set(s->metrics, PK_GAUGE_UNSENT, (int64_t)s->unsent_total);
+}
+
+void pk_conn_check_unsent(struct pk_conn *c)
+{
+    count_unsent(c);
+    bool crowded = c->server->unsent_total > PK_CONN_UNSENT_TOTAL;
+    if (c->unsent > PK_CONN_UNSENT_HARD || (crowded && c->unsent > PK_SERVER_SCRATCH)) {
+        pk_log(PK_LOG_WARN, "slow-client", "name", c->name, "what",
+               "closed: it leaves too many answers unread", NULL);
+        pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
+        pk_conn_close(c);
+    }
+}
+
+/* P10: closes those that leave at least the average unread, who have more than half of
+ * it all. */
+static void close_greediest(struct pk_server *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->conn_slots; i++) {
+        n += s->conns[i] != NULL && s->conns[i]->unsent > 0;
+    }
+    size_t average = s->unsent_total / (n > 0 ? n : 1);
+    pk_log(PK_LOG_WARN, "slow-clients", "bytes", pk_log_u64(s->unsent_total), "what",
+           "closed: they leave too many answers unread", NULL);
+    for (uint32_t i = 0; i < s->conn_slots; i++) {
+        struct pk_conn *c = s->conns[i];
+        if (c != NULL && !c->closing && c->unsent > 0 && c->unsent >= average) {
+            pk_metrics_count(s->metrics, PK_COUNT_SLOW_CLOSED, 1);
+            pk_conn_close(c);
+        }
+    }
+}
+
 static void on_written(uv_write_t *req, int status)
 {
     struct pk_conn *c = req->data;
     c->writing = false;
     give_back_large(&c->flight);
+    count_unsent(c);
     if (status < 0) {
         pk_conn_close(c);
     }
@@ -153,6 +202,10 @@ void pk_conns_flush(struct pk_server *s)
         s->dirty = c->next_dirty;
         c->dirty = false;
         flush(c);
+        count_unsent(c);
+    }
+    if (s->unsent_total > PK_CONN_UNSENT_TOTAL) {
+        close_greediest(s);
     }
 }
 
@@ -168,20 +221,21 @@ static void stop_reading(struct pk_conn *c)
 
 void pk_conn_stall(struct pk_conn *c, enum pk_stall why)
 {
+    struct pk_fair *f = &c->server->fair;
     c->stall = why;
     if (why == PK_STALL_TURN) {
-        pk_conn_wake(c); /* as soon as this turn is over */
+        pk_fair_close(f);
+        pk_fair_wait_first(f, &c->flow);
+    } else if (why == PK_STALL_SHARE) {
+        pk_metrics_count(c->server->metrics, PK_COUNT_SHARE_WAITS, 1);
+        pk_fair_wait(f, &c->flow);
     }
 }
 
 void pk_conn_wake(struct pk_conn *c)
 {
-    struct pk_server *s = c->server;
-    if (!c->queued && !c->closing) {
-        c->queued = true;
-        c->next_queued = NULL;
-        *(s->queued == NULL ? &s->queued : &s->last_queued->next_queued) = c;
-        s->last_queued = c; /* first come, first served */
+    if (!c->closing) {
+        pk_fair_wake(&c->server->fair, &c->flow);
     }
 }
 
@@ -311,20 +365,35 @@ void pk_conn_resume(struct pk_conn *c)
     }
 }
 
+/* Whether the peer has closed. While a connection is not read from, only asking tells. */
+static bool peer_has_gone(const struct pk_conn *c)
+{
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) != 0) {
+        return true;
+    }
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) == 1;
+}
+
 void pk_conns_run(struct pk_server *s)
 {
-    struct pk_conn *list = s->queued;
-    s->queued = NULL;
-    while (list != NULL) {
-        struct pk_conn *c = list;
-        list = c->next_queued;
-        c->queued = false;
+    struct pk_flow *w;
+    while ((w = pk_fair_next(&s->fair)) != NULL) {
+        struct pk_conn *c = PK_OWNER(w, struct pk_conn, flow);
         if (c->closing || (c->stall == PK_STALL_WAIT && c->wait_lease != 0) ||
             (c->stall == PK_STALL_OUTPUT && pk_conn_unsent(c) > PK_CONN_UNSENT_SOFT)) {
             continue;
         }
+        if (c->stall == PK_STALL_SHARE && peer_has_gone(c)) {
+            pk_conn_close(c); /* else many that ask for much and go would pile up */
+            continue;
+        }
         c->stall = PK_STALL_NONE;
         c->in_since_ms = pk_server_now(s); /* we did not read on, so it could not send */
+        if (c->renewal != NULL) {
+            pk_renewal_go_on(c);
+        }
         consume(c, c->in, c->in_len);
     }
 }
@@ -381,15 +450,7 @@ static void leave_lists(struct pk_conn *c)
     if (c->dirty) {
         *at = c->next_dirty;
     }
-    struct pk_conn *before = NULL;
-    for (struct pk_conn *q = s->queued; c->queued && q != NULL; q = q->next_queued) {
-        if (q == c) {
-            *(before == NULL ? &s->queued : &before->next_queued) = c->next_queued;
-            s->last_queued = s->last_queued == c ? before : s->last_queued;
-            return;
-        }
-        before = q;
-    }
+    pk_fair_leave(&s->fair, &c->flow);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -398,11 +459,13 @@ static void on_closed(uv_handle_t *handle)
     struct pk_server *s = c->server;
     leave_lists(c);
     s->conns[c->slot] = NULL;
+    s->full_slots = c->slot < s->full_slots ? c->slot : s->full_slots;
     s->conn_count--;
     pk_metrics_gauge(s->metrics, PK_GAUGE_CONNECTIONS, -1);
     pk_resp_free(&c->out);
     pk_resp_free(&c->flight);
     resize_input(c, 0);
+    pk_renewal_free(c);
     pk_door_resize(c, 0);
 }
 
@@ -412,6 +475,8 @@ void pk_conn_close(struct pk_conn *c)
         return;
     }
     c->closing = true;
+    count_unsent(c);
+    pk_resp_free(&c->out); /* now: hundreds may be closed before the loop frees one */
     pk_hub_forget(&c->server->hub, c);
     if (c->relay != NULL) {
         pk_relay_end(c);
@@ -500,13 +565,11 @@ void pk_conns_sweep(struct pk_server *s)
 {
     uint64_t now = pk_server_now(s);
     bool cut_off = is_cut_off(s, now);
-    s->unsent_total = 0;
     for (uint32_t i = 0; i < s->conn_slots; i++) {
         struct pk_conn *c = s->conns[i];
         if (c == NULL || c->closing) {
             continue;
         }
-        s->unsent_total += pk_conn_unsent(c);
         bool slow = c->in_len > 0 && c->stall == PK_STALL_NONE && c->relay == NULL &&
                     now - c->in_since_ms > PK_CONN_REQUEST_MS;
         if (slow) {

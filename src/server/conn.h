@@ -3,16 +3,21 @@
  * One client's connection: requests out of bytes, answers into bytes, in order.
  *
  * Requests of one connection are taken in as fast as they can be answered and no faster.
- * A connection *stalls* (its bytes stay unread) while the turn is full, while there is
- * no leader, while an answer must come first, or while its peer does not read; so what a
- * client can make the server keep is bounded (P10):
+ * A connection *stalls* (its bytes stay unread) while the turn is full or its share of it
+ * is used up (fair.h), while there is no leader, while an answer must come first, or
+ * while its peer does not read; so what a client can make the server keep is bounded
+ * (P10):
  *
  *   PK_CONN_PENDING_MAX   requests taken in and not answered
  *   PK_CONN_UNSENT_SOFT   bytes unsent above which no more requests are taken
  *   PK_CONN_UNSENT_PUSH   bytes unsent above which no more is pushed: a watcher gets a
  *                         gap, the owner of a lease is disconnected and will ask
- *   PK_CONN_UNSENT_TOTAL  bytes unsent to all together above which watchers get a gap at
- *                         once (looked at five times a second)
+ *   PK_CONN_UNSENT_HARD   bytes unsent above which it is closed. Only answers that were
+ *                         asked for before their size could be known come near it
+ *   PK_CONN_UNSENT_CROWD  bytes unsent to all together above which watchers get a gap at
+ *                         once
+ *   PK_CONN_UNSENT_TOTAL  bytes unsent to all together above which those that have much
+ *                         of it are closed. Backups don't count
  *   PK_RESP_REQUEST_MAX   bytes of one request
  *   PK_CONN_INPUT_TOTAL   bytes of unfinished requests, of all connections together
  *   PK_CONN_REQUEST_MS    for one request to arrive
@@ -29,11 +34,14 @@
 
 #include "core/tree.h"
 #include "proto/resp.h"
+#include "server/fair.h"
 
 enum {
     PK_CONN_PENDING_MAX = 1024,
     PK_CONN_UNSENT_SOFT = 256 * 1024,
     PK_CONN_UNSENT_PUSH = 1024 * 1024,
+    PK_CONN_UNSENT_HARD = 8 * 1024 * 1024,
+    PK_CONN_UNSENT_CROWD = 128 * 1024 * 1024,
     PK_CONN_UNSENT_TOTAL = 256 * 1024 * 1024,
     PK_CONN_INPUT_TOTAL = 256 * 1024 * 1024,
     PK_CONN_REQUEST_MS = 30000,
@@ -43,11 +51,13 @@ enum {
 
 struct pk_server;
 struct pk_relay;
+struct pk_renewal;
 struct pk_owned;
 
 enum pk_stall {
     PK_STALL_NONE,
     PK_STALL_TURN,    /* the turn is full: again after it */
+    PK_STALL_SHARE,   /* its share of the turn is used up: again with another one */
     PK_STALL_LEADER,  /* nobody leads: again when somebody does */
     PK_STALL_ANSWERS, /* what comes next is answered at once, so the rest goes first */
     PK_STALL_WAIT,    /* RESP2: a lock is waited for, or an answer takes its time */
@@ -71,6 +81,8 @@ struct pk_conn {
     size_t flight_sent;
     uv_write_t write;
     bool writing;
+    bool backup;   /* it was sent one, which counts nowhere */
+    size_t unsent; /* as the server's total has it */
 
     uint32_t pending;            /* requests taken in and not answered */
     bool reading, closing, last; /* last: close when all is sent */
@@ -86,12 +98,14 @@ struct pk_conn {
     bool watching, gap;
     char prefix[PK_CONN_PREFIX_MAX];
     uint32_t prefix_len;
-    struct pk_conn *next_watcher;
+    struct pk_node watch; /* its place among the watchers, by prefix */
 
-    struct pk_relay *relay; /* all its bytes go to the leader and back */
+    struct pk_renewal *renewal; /* a RENEW of many leases, under way; NULL: none */
+    struct pk_relay *relay;     /* all its bytes go to the leader and back */
 
-    bool dirty, queued; /* in the list of those with output, of those to be run */
-    struct pk_conn *next_dirty, *next_queued;
+    bool dirty; /* in the list of those with output */
+    struct pk_conn *next_dirty;
+    struct pk_flow flow; /* its share of each turn, and its place among those to be run */
 };
 
 /* Takes the next connection from the listener. */
@@ -102,13 +116,15 @@ uint64_t pk_conn_who(const struct pk_conn *c);
 
 /* The connection's output for one more answer; it is sent at the end of the turn. */
 struct pk_resp_out *pk_conn_out(struct pk_conn *c);
+/* After an answer: closes the connection if its peer leaves too much unread. */
+void pk_conn_check_unsent(struct pk_conn *c);
 /* Bytes that the peer has not taken yet. */
 size_t pk_conn_unsent(const struct pk_conn *c);
 
 void pk_conn_stall(struct pk_conn *c, enum pk_stall why);
 /* Whatever it stalled for may be over: it is tried again in this turn or the next. */
 void pk_conn_wake(struct pk_conn *c);
-/* Goes on with everything that was woken. */
+/* Goes on with what was woken, and with those that wait for a share of this turn. */
 void pk_conns_run(struct pk_server *s);
 /* Sends what the turn has produced. */
 void pk_conns_flush(struct pk_server *s);

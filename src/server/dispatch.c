@@ -11,14 +11,13 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "core/look.h"
 #include "host/clock.h"
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/redis.h"
 
 enum {
-    FORM_NATIVE = 0,  /* other forms are redis.c's, */
-    FORM_ADMIN = 255, /* and one is admin.c's */
     FULL_LOAD = 2000, /* commands in a turn at which renewals are put off the most */
 };
 
@@ -88,7 +87,7 @@ static bool blocks(const struct pk_conn *c, const struct pk_command *cmd)
 /* Its answer can be large: such requests are taken in one by one. */
 static bool is_large_read(const struct pk_command *cmd)
 {
-    return (pk_verb_fields(cmd->verb) & PK_F_READ) && cmd->count > 1;
+    return (pk_verb_fields(cmd->verb) & PK_F_COUNT) != 0;
 }
 
 static bool submit(struct pk_conn *c, const struct pk_command *cmd, uint64_t form)
@@ -100,6 +99,10 @@ static bool submit(struct pk_conn *c, const struct pk_command *cmd, uint64_t for
     }
     if (!pk_dispatch_here(c, &taken)) {
         return taken;
+    }
+    if (pk_renewal_is_large(cmd)) {
+        pk_renewal_begin(c, cmd);
+        return true;
     }
     struct pk_ticket t = {.who = pk_conn_who(c), .what = form};
     if (!pk_turn_add(c->server->turn, cmd, t)) {
@@ -198,6 +201,15 @@ static void answer_native(struct pk_conn *c, const struct pk_command *cmd,
     pk_proto_write_reply(pk_conn_out(c), more ? annotate(c->server, e) : e);
 }
 
+static void answer_renewal(struct pk_conn *c, const struct pk_command *cmd,
+                           const struct pk_effects *e)
+{
+    if (c->out.resp3) {
+        own_leases(c, e);
+    }
+    pk_renewal_answer(c, cmd, annotate(c->server, e));
+}
+
 /* Says once that the disk is full, and once that it is not any more. */
 static void note_disk(struct pk_server *s, bool full)
 {
@@ -218,14 +230,29 @@ void pk_dispatch_answer(void *ctx, struct pk_ticket t, const struct pk_command *
         return;
     }
     s->hub.asker = c; /* the events of this step come next */
-    if (t.what == FORM_NATIVE) {
+    size_t before = c->out.len;
+    if (t.what == PK_FORM_NATIVE) {
         answer_native(c, cmd, e);
-    } else if (t.what == FORM_ADMIN) {
+    } else if (t.what == PK_FORM_RENEWAL) {
+        answer_renewal(c, cmd, e);
+    } else if (t.what == PK_FORM_ADMIN) {
         pk_proto_write_reply(pk_conn_out(c), e);
     } else {
         pk_redis_answer(t.what, cmd, e, pk_conn_out(c));
     }
+    pk_fair_charge(&c->flow, pk_fair_bytes(c->out.len - before));
+    pk_conn_check_unsent(c);
     answered(c);
+}
+
+void pk_dispatch_say_refused(struct pk_conn *c, enum pk_refusal why)
+{
+    static const unsigned char codes[] = {
+        [PK_REFUSED_NOT_LEADER] = PK_PROTO_ERROR_NOLEADER,
+        [PK_REFUSED_NO_SPACE] = PK_PROTO_ERROR_NOSPACE,
+        [PK_REFUSED_UNKNOWN] = PK_PROTO_ERROR_UNKNOWN,
+    };
+    pk_proto_write_error(pk_conn_out(c), (enum pk_proto_error)codes[why], NULL);
 }
 
 void pk_dispatch_refuse(void *ctx, struct pk_ticket t, enum pk_refusal why)
@@ -241,12 +268,11 @@ void pk_dispatch_refuse(void *ctx, struct pk_ticket t, enum pk_refusal why)
     if (c == NULL) {
         return;
     }
-    static const unsigned char codes[] = {
-        [PK_REFUSED_NOT_LEADER] = PK_PROTO_ERROR_NOLEADER,
-        [PK_REFUSED_NO_SPACE] = PK_PROTO_ERROR_NOSPACE,
-        [PK_REFUSED_UNKNOWN] = PK_PROTO_ERROR_UNKNOWN,
-    };
-    pk_proto_write_error(pk_conn_out(c), (enum pk_proto_error)codes[why], NULL);
+    if (t.what == PK_FORM_RENEWAL) {
+        pk_renewal_refuse(c, why);
+    } else {
+        pk_dispatch_say_refused(c, why);
+    }
     answered(c);
 }
 
@@ -479,25 +505,12 @@ static bool dispatch_rest(struct pk_conn *c, const struct pk_bytes *args, uint32
     return true;
 }
 
-/* False: not taken in; the same request comes again later. */
-static bool dispatch_one(struct pk_conn *c, uint32_t n)
+/* A request that is no command of the native protocol. */
+static bool dispatch_other(struct pk_conn *c, uint32_t n)
 {
     struct pk_server *s = c->server;
     const struct pk_bytes *args = s->args;
     struct pk_command cmd;
-    const char *why;
-    enum pk_proto_got got = pk_proto_read_command(args, n, &s->ids, &cmd, &why);
-    if (got == PK_PROTO_COMMAND) {
-        return submit(c, &cmd, FORM_NATIVE);
-    }
-    if (got != PK_PROTO_OTHER) {
-        if (!in_turn(c)) {
-            return false;
-        }
-        pk_metrics_count(s->metrics, PK_COUNT_BAD_REQUESTS, 1);
-        pk_proto_write_wrong(pk_conn_out(c), got, why);
-        return true;
-    }
     if (c->pending > 0) {
         /* Redis' words may answer at once; keep the order. Commands of theirs are not
          * pipelined by lock libraries, so this costs nothing. */
@@ -523,6 +536,70 @@ static bool dispatch_one(struct pk_conn *c, uint32_t n)
         break;
     }
     return dispatch_rest(c, args, n);
+}
+
+static bool refuse_wrong(struct pk_conn *c, enum pk_proto_got got, const char *why)
+{
+    if (!in_turn(c)) {
+        return false;
+    }
+    pk_metrics_count(c->server->metrics, PK_COUNT_BAD_REQUESTS, 1);
+    pk_proto_write_wrong(pk_conn_out(c), got, why);
+    return true;
+}
+
+/* How many rows there are for a LIST or SHOW, or more: COUNT is often far above it. */
+static uint64_t rows_at_most(const struct pk_machine *m, const struct pk_command *cmd)
+{
+    struct pk_stats stats = pk_machine_stats(m);
+    struct pk_look_lock l;
+    if (cmd->verb == PK_LOCK_LIST) {
+        return stats.locks;
+    }
+    if (cmd->verb == PK_LOCK_SHOW) {
+        return pk_look_lock(m, cmd->name, &l) ? (uint64_t)l.holders + l.waiters : 0;
+    }
+    return cmd->target != 0 ? PK_SET_MAX : UINT64_MAX - 1;
+}
+
+/* What is paid before the request is looked at any further. A RENEW that is cut pays for
+ * its pieces. */
+static uint32_t price_of(const struct pk_server *s, const struct pk_command *cmd)
+{
+    if (pk_renewal_is_large(cmd)) {
+        return 1;
+    }
+    const struct pk_machine *m = pk_replica_machine(s->replica);
+    uint32_t price = pk_fair_cost(cmd);
+    if (cmd->verb == PK_FENCE_GET) {
+        return price + pk_fair_bytes(pk_look_fence_bytes(m, cmd->name));
+    }
+    if (pk_verb_fields(cmd->verb) & PK_F_COUNT) {
+        uint64_t most = 1 + rows_at_most(m, cmd);
+        return most < price ? (uint32_t)most : price;
+    }
+    return price;
+}
+
+/* False: not taken in; the same request comes again later. */
+static bool dispatch_one(struct pk_conn *c, uint32_t n)
+{
+    struct pk_server *s = c->server;
+    struct pk_command cmd;
+    const char *why;
+    enum pk_proto_got got = pk_proto_read_command(s->args, n, &s->ids, &cmd, &why);
+    uint32_t price = got == PK_PROTO_COMMAND ? price_of(s, &cmd) : 1;
+    if (!pk_fair_pay(&s->fair, &c->flow, price)) {
+        pk_conn_stall(c, PK_STALL_SHARE);
+        return false;
+    }
+    bool taken = got == PK_PROTO_COMMAND ? submit(c, &cmd, PK_FORM_NATIVE)
+                 : got == PK_PROTO_OTHER ? dispatch_other(c, n)
+                                         : refuse_wrong(c, got, why);
+    if (!taken) {
+        pk_fair_refund(&s->fair, &c->flow, price);
+    }
+    return taken;
 }
 
 bool pk_dispatch(struct pk_conn *c, uint32_t n)

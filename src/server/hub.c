@@ -132,16 +132,36 @@ void pk_hub_forget(struct pk_hub *h, struct pk_conn *c)
     pk_hub_unwatch(h, c);
 }
 
+struct watch_key {
+    struct pk_bytes prefix;
+    uint64_t who;
+};
+
+static struct pk_bytes prefix_of(const struct pk_conn *c)
+{
+    return pk_bytes(c->prefix, c->prefix_len);
+}
+
+static int order_watch(const void *key, const struct pk_node *node)
+{
+    const struct watch_key *k = key;
+    const struct pk_conn *c = PK_OWNER(node, struct pk_conn, watch);
+    uint64_t who = pk_conn_who(c);
+    int order = pk_bytes_compare(k->prefix, prefix_of(c));
+    return order != 0 ? order : (k->who > who) - (k->who < who);
+}
+
 void pk_hub_watch(struct pk_hub *h, struct pk_conn *c, struct pk_bytes prefix)
 {
+    pk_hub_unwatch(h, c);
     c->prefix_len = prefix.len;
     memcpy(c->prefix, prefix.data, prefix.len);
-    if (!c->watching) {
-        pk_metrics_gauge(c->server->metrics, PK_GAUGE_WATCHERS, 1);
-        c->watching = true;
-        c->next_watcher = h->watchers;
-        h->watchers = c;
-    }
+    c->watching = true;
+    struct watch_key key = {prefix_of(c), pk_conn_who(c)};
+    pk_tree_insert(&h->watchers, &c->watch, &key, order_watch);
+    h->watching++;
+    h->watched[c->prefix_len]++;
+    pk_metrics_gauge(c->server->metrics, PK_GAUGE_WATCHERS, 1);
 }
 
 void pk_hub_unwatch(struct pk_hub *h, struct pk_conn *c)
@@ -150,12 +170,10 @@ void pk_hub_unwatch(struct pk_hub *h, struct pk_conn *c)
         return;
     }
     c->watching = false;
+    pk_tree_erase(&h->watchers, &c->watch);
+    h->watching--;
+    h->watched[c->prefix_len]--;
     pk_metrics_gauge(c->server->metrics, PK_GAUGE_WATCHERS, -1);
-    struct pk_conn **at = &h->watchers;
-    while (*at != c) {
-        at = &(*at)->next_watcher;
-    }
-    *at = c->next_watcher;
 }
 
 /* ---- telling ---- */
@@ -257,10 +275,10 @@ static void tell_of_gap(struct pk_conn *c)
     pk_proto_write_gap(pk_conn_out(c));
 }
 
-static void tell_watcher(struct pk_conn *c, const struct pk_effect *e)
+static void tell_watcher(struct pk_hub *h, struct pk_conn *c, const struct pk_effect *e)
 {
     size_t unsent = pk_conn_unsent(c);
-    bool crowded = c->server->unsent_total > PK_CONN_UNSENT_TOTAL;
+    bool crowded = c->server->unsent_total > PK_CONN_UNSENT_CROWD;
     if (unsent > PK_CONN_UNSENT_PUSH || (crowded && unsent > 0)) {
         c->gap = true;
         return;
@@ -268,7 +286,36 @@ static void tell_watcher(struct pk_conn *c, const struct pk_effect *e)
     if (c->gap) {
         tell_of_gap(c);
     }
-    pk_proto_write_event(pk_conn_out(c), e);
+    if (h->event.len == 0) {
+        h->event.resp3 = true; /* as all watchers are */
+        pk_proto_write_event(&h->event, e);
+    }
+    pk_resp_raw(pk_conn_out(c), h->event.data, h->event.len);
+}
+
+/* Those who watch this very prefix. */
+static void tell_watchers_of(struct pk_hub *h, struct pk_bytes prefix,
+                             const struct pk_effect *e)
+{
+    struct watch_key key = {prefix, 0};
+    struct pk_node *n = pk_tree_seek(&h->watchers, &key, order_watch);
+    for (; n != NULL; n = pk_tree_next(n)) {
+        struct pk_conn *c = PK_OWNER(n, struct pk_conn, watch);
+        if (!pk_bytes_equal(prefix_of(c), prefix)) {
+            return;
+        }
+        tell_watcher(h, c, e);
+    }
+}
+
+static void tell_watchers(struct pk_hub *h, const struct pk_effect *e)
+{
+    h->event.len = 0;
+    for (uint32_t len = 0; len <= e->name.len && len < PK_CONN_PREFIX_MAX; len++) {
+        if (h->watched[len] > 0) {
+            tell_watchers_of(h, pk_bytes(e->name.data, len), e);
+        }
+    }
 }
 
 static void tell_owners(struct pk_hub *h, const struct pk_effect *reply,
@@ -297,10 +344,8 @@ static void tell_owners(struct pk_hub *h, const struct pk_effect *reply,
 static void tell(struct pk_hub *h, const struct pk_effect *reply,
                  const struct pk_effect *e)
 {
-    for (struct pk_conn *c = h->watchers; c != NULL; c = c->next_watcher) {
-        if (wants(c, e)) {
-            tell_watcher(c, e);
-        }
+    if (h->watching > 0) {
+        tell_watchers(h, e);
     }
     if (h->waiting > 0) {
         end_waits(h, e);
@@ -312,7 +357,7 @@ static void tell(struct pk_hub *h, const struct pk_effect *reply,
 
 void pk_hub_step(struct pk_hub *h, const struct pk_effects *e, uint64_t clock_ms)
 {
-    if (h->owned == 0 && h->waiting == 0 && h->watchers == NULL) {
+    if (h->owned == 0 && h->waiting == 0 && h->watching == 0) {
         h->asker = NULL;
         return;
     }
@@ -331,14 +376,19 @@ void pk_hub_step(struct pk_hub *h, const struct pk_effects *e, uint64_t clock_ms
 
 void pk_hub_gap(struct pk_hub *h)
 {
-    for (struct pk_conn *c = h->watchers; c != NULL; c = c->next_watcher) {
-        tell_of_gap(c);
+    struct pk_node *n = pk_tree_first(&h->watchers);
+    for (; n != NULL; n = pk_tree_next(n)) {
+        tell_of_gap(PK_OWNER(n, struct pk_conn, watch));
     }
-    struct pk_node *n;
     while ((n = pk_tree_first(&h->owners)) != NULL) {
         pk_conn_close(PK_OWNER(n, struct pk_owned, node)->conn); /* which forgets them */
     }
     while ((n = pk_tree_first(&h->waits)) != NULL) {
         pk_conn_close(PK_OWNER(n, struct pk_conn, wait));
     }
+}
+
+void pk_hub_free(struct pk_hub *h)
+{
+    pk_resp_free(&h->event);
 }

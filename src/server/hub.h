@@ -30,7 +30,12 @@ struct pk_hub {
     struct pk_tree waits;  /* connections, by lease and request */
     uint64_t owned, waiting;
     struct pk_conn *asker; /* who gets the reply of the present step; NULL: not here */
-    struct pk_conn *watchers;
+    /* Connections that watch, by prefix, so that those who want an event are found by its
+     * name: whoever watches a prefix of it, of one of the lengths that are watched. */
+    struct pk_tree watchers;
+    uint64_t watching;
+    uint32_t watched[PK_CONN_PREFIX_MAX]; /* watchers by the length of their prefix */
+    struct pk_resp_out event;             /* in bytes, once for all who want it */
 };
 
 /* `c` used this lease just now. */
@@ -49,5 +54,6 @@ void pk_hub_step(struct pk_hub *h, const struct pk_effects *e, uint64_t clock_ms
 /* Events were missed by this node: watchers are told so. Owners are disconnected, since
  * only asking again helps them. */
 void pk_hub_gap(struct pk_hub *h);
+void pk_hub_free(struct pk_hub *h);
 
 #endif

@@ -78,6 +78,7 @@ struct pk_server {
     uint64_t load;          /* commands of a recent turn, smoothed */
     struct pk_turn_counts counted;
     uint64_t proposed_us[PK_ENTRIES_TIMED]; /* by number of the entry, for metrics */
+    uint64_t woke_us;                       /* when the present turn of the loop began */
     uint64_t replay_until; /* entries up to this index were there before we started */
     bool draining, closing, alone; /* alone: nobody to hand over to */
     bool full;                     /* the disk, as far as we know */
@@ -91,9 +92,11 @@ struct pk_server {
 
     struct pk_conn **conns; /* by slot */
     uint32_t conn_slots, conn_count, next_generation;
+    uint32_t full_slots; /* below this none is free */
     size_t input_total;  /* bytes kept of unfinished requests */
-    size_t unsent_total; /* bytes that clients have not taken, when last looked */
-    struct pk_conn *dirty, *queued, *last_queued;
+    size_t unsent_total; /* bytes that clients have not taken, after the last turn */
+    struct pk_conn *dirty;
+    struct pk_fair fair;
     struct pk_hub hub;
 
     /* Of one request at a time. */
@@ -117,6 +120,28 @@ void pk_dispatch_refuse(void *ctx, struct pk_ticket t, enum pk_refusal why);
 /* Whether this request can be served here now; if not, the connection has been stalled,
  * answered or handed to a relay, and *taken says whether the request is done with. */
 bool pk_dispatch_here(struct pk_conn *c, bool *taken);
+
+/* Writes the error of a command that was not run here. */
+void pk_dispatch_say_refused(struct pk_conn *c, enum pk_refusal why);
+
+/* How answers are given, in tickets; forms between these are redis.c's. */
+enum { PK_FORM_NATIVE = 0, PK_FORM_RENEWAL = 254, PK_FORM_ADMIN = 255 };
+
+/* ---- renewal.c ---- */
+
+/* Whether the command is a RENEW that is to be cut into pieces. */
+bool pk_renewal_is_large(const struct pk_command *cmd);
+/* Takes it in: the connection stalls until all pieces have been answered. */
+void pk_renewal_begin(struct pk_conn *c, const struct pk_command *cmd);
+/* Asks for the next pieces, as many as can be served now. */
+void pk_renewal_go_on(struct pk_conn *c);
+/* A piece was run, or refused. */
+void pk_renewal_answer(struct pk_conn *c, const struct pk_command *cmd,
+                       const struct pk_effects *e);
+void pk_renewal_refuse(struct pk_conn *c, enum pk_refusal why);
+/* Bytes of its answer so far. */
+size_t pk_renewal_unsent(const struct pk_conn *c);
+void pk_renewal_free(struct pk_conn *c);
 
 /* ---- admin.c ---- */
 

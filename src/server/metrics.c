@@ -74,7 +74,8 @@ struct pk_metrics {
     int64_t gauges[PK_GAUGES];
     uint64_t counters[PK_COUNTERS];
     struct histogram timings[PK_TIMINGS];
-    struct histogram batch;
+    uint64_t longest_us[PK_TIMINGS];
+    struct histogram batch, units;
 };
 
 struct pk_metrics *pk_metrics_new(const char *const *prefixes, size_t n)
@@ -123,6 +124,11 @@ void pk_metrics_gauge(struct pk_metrics *m, enum pk_gauge g, int64_t by)
     m->gauges[g] += by;
 }
 
+void pk_metrics_set(struct pk_metrics *m, enum pk_gauge g, int64_t to)
+{
+    m->gauges[g] = to;
+}
+
 void pk_metrics_count(struct pk_metrics *m, enum pk_counter c, uint64_t by)
 {
     m->counters[c] += by;
@@ -131,11 +137,17 @@ void pk_metrics_count(struct pk_metrics *m, enum pk_counter c, uint64_t by)
 void pk_metrics_time(struct pk_metrics *m, enum pk_timing t, uint64_t us)
 {
     observe(&m->timings[t], &short_times, us);
+    m->longest_us[t] = us > m->longest_us[t] ? us : m->longest_us[t];
 }
 
 void pk_metrics_batch(struct pk_metrics *m, uint64_t commands)
 {
     observe(&m->batch, &sizes, commands);
+}
+
+void pk_metrics_units(struct pk_metrics *m, uint64_t units)
+{
+    observe(&m->units, &sizes, units);
 }
 
 /* ---- events ---- */
@@ -501,7 +513,7 @@ static void write_replica(struct page *p, const struct pk_metrics *m,
            "Messages of the consensus library that a guard dropped or mended.");
     const uint64_t guards[] = {now->guards.g1, now->guards.g2, now->guards.g3,
                                now->guards.g4, now->guards.g5, now->guards.g6,
-                               now->guards.g7, now->guards.g8};
+                               now->guards.g7, now->guards.g8, now->guards.g9};
     for (size_t i = 0; i < sizeof guards / sizeof guards[0]; i++) {
         begin(p, "");
         label(p, "guard", (char[]){'g', (char)('1' + i), '\0'});
@@ -515,6 +527,9 @@ static void write_replica(struct page *p, const struct pk_metrics *m,
     histogram(p, &m->timings[PK_TIME_DISK_WRITE], &short_times, NULL);
     family(p, "picket_batch_commands", "histogram", "Commands in one entry.");
     histogram(p, &m->batch, &sizes, NULL);
+    family(p, "picket_turn_units", "histogram",
+           "Units of work that one turn took in: leases, names, rows, KiB.");
+    histogram(p, &m->units, &sizes, NULL);
 }
 
 static void write_clients(struct page *p, const struct pk_metrics *m)
@@ -523,6 +538,8 @@ static void write_clients(struct page *p, const struct pk_metrics *m)
         [PK_GAUGE_CONNECTIONS] = {"picket_connections", "Client connections."},
         [PK_GAUGE_WATCHERS] = {"picket_watchers", "Connections that watch."},
         [PK_GAUGE_RELAYS] = {"picket_relays", "Connections relayed to the leader."},
+        [PK_GAUGE_UNSENT] = {"picket_unsent_bytes",
+                             "Answers and events that clients have not read yet."},
     };
     static const char *const counters[PK_COUNTERS][2] = {
         [PK_COUNT_REQUESTS] = {"picket_requests_total", "Requests read."},
@@ -539,6 +556,9 @@ static void write_clients(struct page *p, const struct pk_metrics *m)
                               "Requests refused because the disk was full."},
         [PK_COUNT_GAPS] = {"picket_watch_gaps_total",
                            "Times that watchers missed events and were told so."},
+        [PK_COUNT_SHARE_WAITS] = {"picket_share_waits_total",
+                                  "Times that a connection asked for more than its "
+                                  "share of a turn."},
     };
     for (size_t i = 0; i < PK_GAUGES; i++) {
         int64_t v = m->gauges[i];
@@ -563,6 +583,18 @@ static uint64_t resident_pages(void)
         (void)fclose(f);
     }
     return pages;
+}
+
+static void write_loop(struct page *p, const struct pk_metrics *m)
+{
+    family(p, "picket_loop_stall_seconds", "histogram",
+           "Time of one turn of the node's loop, in which nobody else is served; sleep "
+           "is left out.");
+    histogram(p, &m->timings[PK_TIME_LOOP], &short_times, NULL);
+    family(p, "picket_loop_stall_longest_seconds", "gauge",
+           "The longest turn of the loop since the start.");
+    begin(p, "");
+    end_scaled(p, m->longest_us[PK_TIME_LOOP], 1000000);
 }
 
 static void write_process(struct page *p, const struct pk_metrics_now *now)
@@ -592,5 +624,6 @@ void pk_metrics_write(const struct pk_metrics *m, const struct pk_metrics_now *n
     write_state(&p, now);
     write_replica(&p, m, now);
     write_clients(&p, m);
+    write_loop(&p, m);
     write_process(&p, now);
 }

@@ -34,7 +34,13 @@ void pk_metrics_free(struct pk_metrics *m);
  * before. */
 void pk_metrics_step(struct pk_metrics *m, const struct pk_effects *e);
 
-enum pk_gauge { PK_GAUGE_CONNECTIONS, PK_GAUGE_WATCHERS, PK_GAUGE_RELAYS, PK_GAUGES };
+enum pk_gauge {
+    PK_GAUGE_CONNECTIONS,
+    PK_GAUGE_WATCHERS,
+    PK_GAUGE_RELAYS,
+    PK_GAUGE_UNSENT,
+    PK_GAUGES
+};
 enum pk_counter {
     PK_COUNT_REQUESTS,
     PK_COUNT_BAD_REQUESTS,
@@ -43,18 +49,23 @@ enum pk_counter {
     PK_COUNT_UNKNOWN_OUTCOMES,
     PK_COUNT_NOSPACE,
     PK_COUNT_GAPS,
+    PK_COUNT_SHARE_WAITS,
     PK_COUNTERS
 };
 enum pk_timing {
     PK_TIME_COMMIT,     /* from proposing an entry to having applied it */
     PK_TIME_DISK_WRITE, /* one write of the log, with its sync */
+    PK_TIME_LOOP,       /* one turn of the loop, without the time that it slept */
     PK_TIMINGS
 };
 
 void pk_metrics_gauge(struct pk_metrics *m, enum pk_gauge g, int64_t by);
+void pk_metrics_set(struct pk_metrics *m, enum pk_gauge g, int64_t to);
 void pk_metrics_count(struct pk_metrics *m, enum pk_counter c, uint64_t by);
 void pk_metrics_time(struct pk_metrics *m, enum pk_timing t, uint64_t us);
 void pk_metrics_batch(struct pk_metrics *m, uint64_t commands);
+/* Units of work that one turn took in, see fair.h. */
+void pk_metrics_units(struct pk_metrics *m, uint64_t units);
 
 enum { PK_METRICS_BUCKETS_MAX = 17 };
 /* The same numbers for a page: of all prefixes together. */

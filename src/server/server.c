@@ -58,11 +58,20 @@ static void on_deadline(uv_timer_t *timer)
     (void)timer; /* the turn that follows does the work */
 }
 
+/* Whether there are requests that can be served without waiting for anything. Those that
+ * wait for an entry to be proposed go on when an entry before it has been applied. */
+static bool is_unfinished(const struct pk_server *s)
+{
+    return pk_fair_can_go_on(&s->fair) ||
+           (pk_fair_has_work(&s->fair) && pk_turn_is_empty(s->turn));
+}
+
 static void arm_deadline(struct pk_server *s, uint64_t now)
 {
-    /* Whoever was woken after the last look at the queue is not kept waiting. */
-    uint64_t next = s->queued != NULL ? now : pk_turn_next_ms(s->turn);
-    if (next == UINT64_MAX) {
+    uint64_t next = pk_turn_next_ms(s->turn);
+    if (is_unfinished(s)) {
+        (void)uv_timer_start(&s->deadline, on_deadline, 0, 0);
+    } else if (next == UINT64_MAX) {
         (void)uv_timer_stop(&s->deadline);
     } else {
         /* libuv's own idea of now is that of the beginning of this turn. */
@@ -99,9 +108,15 @@ static void turn(struct pk_server *s)
     pk_conns_run(s);
     pk_admin_turn(s);
     pk_turn_end(s->turn, now);
-    if (s->queued != NULL) { /* the turn was full; there is room again */
-        pk_conns_run(s);
-        pk_turn_end(s->turn, now);
+    if (pk_turn_is_empty(s->turn)) {
+        if (s->fair.spent > 0) {
+            pk_metrics_units(s->metrics, s->fair.spent);
+        }
+        pk_fair_begin(&s->fair);
+        if (pk_fair_has_work(&s->fair)) { /* for whom there was no room in the last */
+            pk_conns_run(s);
+            pk_turn_end(s->turn, now);
+        }
     }
     measure(s);
     pk_conns_flush(s);
@@ -112,14 +127,24 @@ static void turn(struct pk_server *s)
     }
 }
 
+/* The loop has slept, and has run the callbacks of its input. When it woke it noted the
+ * time in milliseconds; so of those callbacks less than one is left out. */
 static void on_check(uv_check_t *check)
 {
-    turn(check->data);
+    struct pk_server *s = check->data;
+    uint64_t now_us = uv_hrtime() / 1000;
+    uint64_t woke_us = (uv_now(&s->loop) + 1) * 1000;
+    s->woke_us = woke_us < now_us ? woke_us : now_us;
+    turn(s);
 }
 
 static void on_prepare(uv_prepare_t *prepare)
 {
-    turn(prepare->data);
+    struct pk_server *s = prepare->data;
+    turn(s);
+    if (s->woke_us != 0) {
+        pk_metrics_time(s->metrics, PK_TIME_LOOP, uv_hrtime() / 1000 - s->woke_us);
+    }
 }
 
 /* How many other voters have all that was committed, and are heard. */
@@ -616,6 +641,7 @@ static void free_server(struct pk_server *s)
     pk_dash_free(s->dash);
     pk_trace_log_free(s->trace);
     pk_effects_free(&s->annotated);
+    pk_hub_free(&s->hub);
     pk_door_resize(s->conns, 0);
     (void)close(s->bootstrap.lock_fd);
 }

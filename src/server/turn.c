@@ -546,6 +546,11 @@ uint64_t pk_turn_next_ms(const struct pk_turn *t)
 
 /* ---- the rest ---- */
 
+bool pk_turn_is_empty(const struct pk_turn *t)
+{
+    return t->gathered.n_tickets == 0;
+}
+
 uint64_t pk_turn_pending(const struct pk_turn *t)
 {
     return t->n_tickets;

@@ -104,6 +104,8 @@ void pk_turn_end(struct pk_turn *t, uint64_t now_ms);
  * longer step would look like a pause); UINT64_MAX: no wish. */
 uint64_t pk_turn_next_ms(const struct pk_turn *t);
 
+/* Whether nothing has been taken in since the last entry was proposed. */
+bool pk_turn_is_empty(const struct pk_turn *t);
 /* Commands taken in and not yet answered. */
 uint64_t pk_turn_pending(const struct pk_turn *t);
 /* No more commands from now on: leadership is handed over, or the node stops. What has

@@ -101,11 +101,22 @@ def get(node, path, method="GET", headers=None):
         c.close()
 
 
+def dial_small(port, timeout=READY_S):
+    """A socket for which the kernel keeps little: what is unread is the server's."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    s.settimeout(timeout)
+    s.connect(("127.0.0.1", port))
+    return s
+
+
 class Connection:
     """One connection. Replies come as Python values; pushes gather in .pushes."""
 
-    def __init__(self, port, host="127.0.0.1", timeout=READY_S):
-        self.socket = socket.create_connection((host, port), timeout)
+    def __init__(self, port, host="127.0.0.1", timeout=READY_S, small=False):
+        self.socket = dial_small(port, timeout) if small else \
+            socket.create_connection((host, port), timeout)
         self.file = self.socket.makefile("rb")
         self.pushes = []
 

@@ -2,9 +2,13 @@
 """The requests of one connection: each is answered, in order and to whoever asked; and
 what is told without being asked for."""
 import contextlib
+import fcntl
 import os
+import random
 import re
 import select
+import struct
+import termios
 
 from cluster import Cluster, Connection, ServerError, fields
 from tap import Failed, check, contains, equal, main, test, wait_until
@@ -139,8 +143,14 @@ def pipeline__with_long_answers_does_not_get_stuck(t):
                     equal(fields(fields(c.reply())["rows"][0])["value"], value)
 
 
+def on_its_way(sock):
+    """Bytes that the peer's kernel has not acknowledged."""
+    return struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))[0]
+
+
 def send_at_once(node, c, requests):
-    """Sends while the node is frozen, so that it finds all of a short text at once."""
+    """Sends while the node is frozen, so that it finds all of a short text at once.
+    Returns the process that sends a long one."""
     data = b"".join(packed(*r) for r in requests)
     node.stop()
     pid = os.fork()
@@ -152,6 +162,7 @@ def send_at_once(node, c, requests):
     short = len(data) < 32768
     if short:
         os.waitpid(pid, 0)
+        wait_until(lambda: on_its_way(c.socket) == 0, what="the node's kernel to have it")
     node.cont()
     return None if short else pid
 
@@ -161,7 +172,7 @@ def nothing_passes_a_blocked_acquire(t, before, unread=False):
     acquire must be answered after it; so must another acquire that waits."""
     with one(t) as cluster:
         n1 = cluster.nodes[0]
-        with n1.connect() as holder, Connection(n1.port) as c:
+        with n1.connect() as holder, Connection(n1.port, small=unread) as c:
             def waits_for(name):
                 return holder.ask("LOCK", "SHOW", name).get("waiters") == 1
 
@@ -169,7 +180,7 @@ def nothing_passes_a_blocked_acquire(t, before, unread=False):
                 reply = c.reply()
                 check(isinstance(reply, list), f"{reply!r} in place of a grant")
                 return fields(reply)["token"]
-            holder.ask("FENCE", "SET", "big", 1, "v" * 50000)
+            holder.ask("FENCE", "SET", "big", 1, "v" * 1000)
             held, lease = open_lease(holder), open_lease(c)
             tokens = [acquire(holder, held, name) for name in ("a", "b")]
             after = [("LOCK", "ACQUIRE", lease, "a"), ("PING", "one"),
@@ -212,7 +223,7 @@ def resp2__nothing_passes_a_blocked_acquire_at_the_limit_of_requests(t):
 
 @test
 def resp2__nothing_passes_a_blocked_acquire_behind_unread_answers(t):
-    nothing_passes_a_blocked_acquire(t, [("FENCE", "GET", "big")] * 500, unread=True)
+    nothing_passes_a_blocked_acquire(t, [("FENCE", "GET", "big")] * 450, unread=True)
 
 
 @test
@@ -248,6 +259,37 @@ def leases__are_to_be_renewed_long_before_their_end(t):
             renewed = c.ask("LEASE", "RENEW", opened["lease"])
             for wish in (opened["renew_after_ms"], renewed["renew_after_ms"]):
                 check(LONG_MS // 4 < wish <= LONG_MS // 2, f"after {wish} ms")
+
+
+@test
+def watchers__of_many_prefixes_are_each_told_what_concerns_them(t):
+    rng = random.Random(11)
+
+    def text(longest):
+        return "".join(rng.choice("ab/") for _ in range(rng.randrange(longest + 1)))
+    with one(t) as cluster, contextlib.ExitStack() as stack:
+        n1 = cluster.nodes[0]
+        c = stack.enter_context(n1.connect())
+        lease = open_lease(c)
+        watchers = []
+        for i in range(120):
+            w, prefix = stack.enter_context(n1.connect()), text(4)
+            for again in (text(4), prefix):  # the last one counts
+                w.ask("LOCK", "WATCH", "PREFIX", again)
+            if i % 10 == 1:
+                w.ask("LOCK", "UNWATCH")
+            elif i % 10 == 2:
+                w.close()
+            else:
+                watchers.append((w, prefix))
+        equal(n1.metric("picket_watchers"), len(watchers))
+        names = sorted({"a" + text(5) for _ in range(40)} | {"b" * 255})
+        for name in names:
+            c.ask("LOCK", "ACQUIRE", lease, name)
+        for w, prefix in watchers:
+            w.ask("PING")
+            told = [push[2]["name"] for push in w.pushes if push[1] == "granted"]
+            equal(told, [n for n in names if n.startswith(prefix)])
 
 
 @test

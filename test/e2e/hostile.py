@@ -3,13 +3,15 @@
 are served meanwhile. Memory is measured, time is not."""
 import contextlib
 import http.client
+import json
 import os
 import random
 import resource
 import select
 import socket
 
-from cluster import READY_S, Cluster, Connection, ServerError, fields
+from cluster import (READY_S, Cluster, Connection, ServerError, dial_small,
+                     fields)
 from tap import Failed, check, contains, equal, main, test, wait_until
 
 MB = 1024 * 1024
@@ -304,6 +306,115 @@ def reader__that_never_reads_is_not_read_from(t):
         honest(n1)
 
 
+def large_locks(node, n, size=60000):
+    """Locks with large values, held for long."""
+    with node.connect() as c:
+        lease = c.ask("LEASE", "OPEN", 600000)["lease"]
+        for i in range(n):
+            c.ask("LOCK", "ACQUIRE", lease, f"large/{i:03}", "VALUE", "v" * size)
+        return lease
+
+
+@test
+def lists__of_large_values_come_in_pages_that_say_so(t):
+    n = 30
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        lease = large_locks(n1, n)
+        names = [f"large/{i:03}" for i in range(n)]
+        with n1.connect() as c:
+            found, after, pages = [], (), 0
+            while after is not None:
+                page = c.ask("LOCK", "LIST", "COUNT", 1000, *after)
+                rows = [r["name"] for r in page["rows"]]
+                check(len(rows) * 60000 < 400 * 1024, f"{len(rows)} rows in a page")
+                found, pages = found + rows, pages + 1
+                after = ("AFTER", rows[-1]) if page.get("more") else None
+            equal(found, names)
+            check(pages > 3, f"{pages} pages")
+            shown = c.ask("LEASE", "SHOW", lease, "COUNT", 1000)
+            equal((shown["holders"], shown["more"]), (n, 1))
+            check(len(shown["rows"]) < n, "all rows")
+        # Who lists locks for people gets all of them.
+        listed = t.picket("ls", "--on", n1.url, "-q").stdout.split()
+        equal(listed, names)
+        equal(len(json.loads(t.picket("ls", "--on", n1.url, "-o", "json").stdout)), n)
+
+
+@test
+def readers__that_never_read_large_answers_cost_little(t):
+    """What 28 bytes can ask for: 60 MB of rows, a large value, a blocker's value."""
+    with one(t) as cluster, contextlib.ExitStack() as open_ones:
+        n1 = cluster.nodes[0]
+        lease = large_locks(n1, 300)
+        with n1.connect() as c:
+            c.ask("FENCE", "SET", "large", 1, "v" * 60000)
+        honest(n1)
+        before = n1.memory()
+        for words in (b"LOCK LIST COUNT 1000\r\n", b"FENCE GET large\r\n",
+                      b"LOCK TRY %d large/001\r\n" % lease,
+                      b"LEASE SHOW %d COUNT 1000\r\n" % lease,
+                      b"LOCK SHOW large/001 COUNT 1\r\n"):
+            for _ in range(10):
+                s = open_ones.enter_context(dial(n1.port))
+                s.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    s.send(words * 1000)
+        for _ in range(50):
+            honest(n1)
+        wait_until(lambda: n1.metric("picket_unsent_bytes") > 0, what="unread answers")
+        grown = n1.peak_memory() - before
+        check(grown < 50 * MB + SLACK, f"{grown} bytes more")
+        check(n1.metric("picket_unsent_bytes") < 50 * MB, "too much is kept")
+
+
+@test
+def answers__that_nobody_reads_are_bounded_together(t):
+    """256 MiB for all; then those that leave much unread are closed, others served."""
+    most = 256 * MB
+    with one(t) as cluster, contextlib.ExitStack() as open_ones:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            c.ask("CLUSTER", "CONFIGURE", "value_bytes", MB)
+            c.ask("FENCE", "SET", "large", 1, "v" * (MB - 100))
+        honest(n1)
+        before = n1.memory()
+        for _ in range(400):
+            s = open_ones.enter_context(dial_small(n1.port))
+            s.sendall(b"FENCE GET large\r\n" * 3)
+        wait_until(lambda: n1.metric("picket_slow_connections_closed_total") >= 100,
+                   what="the end of those that are too many")
+        grown = n1.peak_memory() - before
+        check(grown < most + most // 5 + SLACK, f"{grown} bytes more")
+        check(most // 2 < n1.metric("picket_unsent_bytes") <= most, "miscounted")
+        honest(n1)
+        open_ones.close()
+        wait_until(lambda: n1.metric("picket_unsent_bytes") == 0, what="nothing unread")
+
+
+@test
+def answers__that_grew_after_they_were_asked_for_are_bounded(t):
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "5000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect() as writer, dial_small(leader.port) as s:
+            writer.ask("CLUSTER", "CONFIGURE", "value_bytes", MB)
+            writer.ask("FENCE", "SET", "r", 1, "small")
+            closed = leader.metric("picket_slow_connections_closed_total")
+            taken = sample(leader, "picket_requests_total")
+            for n in followers:
+                n.stop()
+            writer.send("FENCE", "SET", "r", 1, "v" * (MB - 100))
+            wait_until(lambda: sample(leader, "picket_requests_total") == taken + 1)
+            s.sendall(b"FENCE GET r\r\n" * 30)  # for each of which little was paid
+            wait_until(lambda: sample(leader, "picket_requests_total") == taken + 31)
+            for n in followers:
+                n.cont()
+            wait_until(lambda: leader.metric("picket_slow_connections_closed_total") >
+                       closed, what="its end")
+            equal(writer.reply()["status"], "OK")
+        contains(leader.words(), "event=slow-client")
+
+
 @test
 def requests_in_flight__of_one_client_are_bounded(t):
     with one(t) as cluster, Connection(cluster.nodes[0].port) as c:
@@ -335,7 +446,7 @@ def relay__keeps_little_for_a_side_that_does_not_read(t):
         asked = sample(leader, "picket_requests_total")
         with dial(follower.port) as s:
             s.sendall(b"FENCE GET big\r\n" * 3000)
-            wait_until(lambda: sample(leader, "picket_requests_total") > asked + 500)
+            wait_until(lambda: sample(leader, "picket_requests_total") > asked + 50)
             for _ in range(100):
                 honest(follower)
             grown = follower.memory() - before

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import time
 
 from cluster import READY_S, Cluster, Connection, ServerError
 from tap import Failed, check, contains, equal, main, skip, test, wait_until
@@ -112,6 +113,26 @@ def metrics__count_what_they_say(t):
             wait_until(lambda: leader.metric("picket_leaderless_seconds_total") > 0)
         for n in cluster.nodes:
             n.cont()
+
+
+@test
+def loop_stalls__count_work_and_leave_out_sleep(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        n1 = cluster.leader()
+        began = time.monotonic()
+
+        def stalls(what):
+            return n1.metric("picket_loop_stall_" + what)
+        before = stalls("seconds_sum")
+        check(0 < stalls("longest_seconds") <= before, "the longest is not one of them")
+        # With the sleep counted, which is at most a fraction of a second late, this would
+        # stay untrue for ever.
+        wait_until(lambda: time.monotonic() - began >
+                   1 + 2 * (stalls("seconds_sum") - before), what="a loop that sleeps")
+        with n1.connect() as c:
+            lease = open_lease(c)
+            wait_until(lambda: acquire(c, lease, "db") and
+                       stalls("seconds_sum") > before, what="time for work")
 
 
 def taken_in(node):

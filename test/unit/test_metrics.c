@@ -316,6 +316,22 @@ TEST(metrics__times_are_kept_in_microseconds)
     end();
 }
 
+TEST(metrics__loop_shows_its_longest_turn)
+{
+    begin(NULL, 0);
+    render(metrics);
+    CHECK_SAMPLE("picket_loop_stall_longest_seconds", "0");
+    pk_metrics_time(metrics, PK_TIME_LOOP, 70);
+    pk_metrics_time(metrics, PK_TIME_LOOP, 20500);
+    pk_metrics_time(metrics, PK_TIME_LOOP, 300);
+    render(metrics);
+    CHECK_SAMPLE("picket_loop_stall_seconds_bucket{le=\"0.01\"}", "2");
+    CHECK_SAMPLE("picket_loop_stall_seconds_bucket{le=\"0.025\"}", "3");
+    CHECK_SAMPLE("picket_loop_stall_seconds_sum", "0.02087");
+    CHECK_SAMPLE("picket_loop_stall_longest_seconds", "0.0205");
+    end();
+}
+
 /* ---- the node ---- */
 
 TEST(metrics__shows_what_it_is_asked_with)
