@@ -31,7 +31,8 @@ The format of a list:
     +    and what takes its place
     file    ...                         optional: a second file of the same mistake
 
-A mutant whose text is no longer in the source fails, so that the lists can't rot.
+Every run, of a sample too, first looks for the texts of all mutants: one whose text is no
+longer in its source fails, so that the lists can't rot.
 """
 import argparse
 import collections
@@ -342,6 +343,18 @@ def plant(build, mutant):
         shutil.rmtree(work, ignore_errors=True)
 
 
+def outdated(mutants):
+    """(title, why) of each mutant whose texts are not in the sources."""
+    found = []
+    for m in mutants:
+        try:
+            for path, texts in m.files:
+                replaced(path, texts)
+        except (Broken, OSError) as e:
+            found.append((m.title, str(e)))
+    return found
+
+
 def brief(words):
     """Long random runs pass unchanged in `make test`; here a short one will do."""
     short = {"sim": ("--seeds", "1-100"), "differential": ("--commands", "200000")}
@@ -421,6 +434,7 @@ def main():
     doubled = [title for title, n in names.items() if n > 1]
     if doubled:
         sys.exit(f"two mutants have one name: {', '.join(doubled)}")
+    rotten = outdated(mutants)
     if args.text:
         mutants = [m for m in mutants if any(t in m.title for t in args.text)]
     if args.sample:
@@ -436,8 +450,11 @@ def main():
     except Broken as e:
         sys.exit(str(e))
     controls = sorted({tuple(t) for m in mutants for t in m.tests})
-    print(f"1..{len(mutants) + len(controls)}")
-    began, number, caught, failed = time.monotonic(), 0, set(), 0
+    print(f"1..{1 + len(mutants) + len(controls)}")
+    print(f"{'not ok' if rotten else 'ok'} 1 - texts of all mutants are in the sources")
+    for title, why in rotten:
+        print(f"# {title}: {why}")
+    began, number, caught, failed = time.monotonic(), 1, set(), len(rotten)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         runs = {pool.submit(control, build, t): f"unchanged {' '.join(t)}"
                 for t in controls}
@@ -450,7 +467,7 @@ def main():
             if ok and not isinstance(what, str):
                 caught.add(what.title)
             print(f"{'ok' if ok else 'not ok'} {number} - {title}: {how}")
-            print(f"# {number} of {len(runs)}, {time.monotonic() - began:.0f} s")
+            print(f"# {number - 1} of {len(runs)}, {time.monotonic() - began:.0f} s")
     for row in table(mutants, caught):
         print(f"# {row}")
     return 1 if failed else 0
