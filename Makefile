@@ -16,9 +16,9 @@ PARTS ?= 6
 EVIDENCE = tools/evidence.py --minutes $(MINUTES) $(OPTIONS)
 
 .NOTPARALLEL: # packages come before what is built with them
-.PHONY: help run build test setup lint format coverage bench-core bench-disk bench-peers \
-	bench-gate bench-drivers conform contend chaos demo-redis-failover flake-hunt fuzz \
-	model mutants sim sim-matrix soak install clean
+.PHONY: help run build test setup lint format coverage bench-core bench-disk bench-large \
+	bench-peers bench-gate bench-hostile bench-drivers conform contend chaos \
+	demo-redis-failover flake-hunt fuzz model mutants sim sim-matrix soak install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -58,12 +58,18 @@ bench-core: setup build ## measure the lock machine alone
 	@ninja -C build bench_core
 	@build/bench_core
 
+bench-large: setup-test build ## stalls of a cluster with 10^6 locks; half an hour
+	@bench/large.py
+
 bench-disk: setup build ## measure durable writes to the disk below build/
 	@ninja -C build bench_disk
 	@mkdir -p build/bench-disk && build/bench_disk build/bench-disk
 
 bench-peers: setup-bench build ## measure a cluster beside Redis and etcd; five minutes
 	@bench/compare.py
+
+bench-hostile: setup-test build ## an honest client beside hostile ones; ten minutes
+	@bench/hostile.py
 
 bench-gate: setup-bench-gate build ## measure what the gate costs: nginx with and without
 	@bench/gate.py

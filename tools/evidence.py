@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Evidence that takes longer than `make test`: campaigns of many runs, with a report.
 
-    tools/evidence.py flake-hunt [--times 30] [--suites 3]
+    tools/evidence.py flake-hunt [--times 30] [--suites 3] [--sanitized 0]
     tools/evidence.py sim        [--seeds 1000000]
     tools/evidence.py fuzz       [--seconds 60] [--rounds 1]
     tools/evidence.py chaos      [--storms 10] [--seconds 60]
@@ -291,8 +291,8 @@ def hunting_round(dice, build, suites, number):
 
 
 def flake_hunt(o):
-    """The plain build first, since users run that; then whole suites, which run the
-    sanitized builds once each; then more rounds under ASan."""
+    """Rounds of the plain build, since users run that; then whole suites, which run the
+    sanitized builds too; then, if asked for, rounds under ASan."""
     dice = random.Random(1)
     plain = {"unit", "e2e", "stores", "conform", "web", "faults"}
     sanitized = {"unit", "e2e", "conform"}
@@ -302,7 +302,7 @@ def flake_hunt(o):
              for i in range(1, o.suites + 1)]
     rounds.append((whole, 1))
     rounds += [hunting_round(dice, "build-asan", sanitized, i)
-               for i in range(1, o.times // 3 + 1)]
+               for i in range(1, o.sanitized + 1)]
     return rounds
 
 
@@ -385,9 +385,9 @@ def summary(report):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("campaign", choices=CAMPAIGNS)
-    for name, default in (("times", 30), ("suites", 3), ("seeds", 1000000),
-                          ("rounds", 1), ("storms", 10), ("parts", 6), ("minutes", 0),
-                          ("jobs", 0)):
+    for name, default in (("times", 30), ("suites", 3), ("sanitized", 0),
+                          ("seeds", 1000000), ("rounds", 1), ("storms", 10),
+                          ("parts", 6), ("minutes", 0), ("jobs", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--seconds", type=int)
     parser.add_argument("--only", default="")
