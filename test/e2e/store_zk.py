@@ -407,8 +407,9 @@ def listener(answer):
 
         def reply(connection):
             with contextlib.suppress(OSError):
-                while b"\n" not in connection.recv(1024):
-                    pass
+                while data := connection.recv(1024):
+                    if b"\n" in data:
+                        break
                 connection.sendall(answer)
                 connection.shutdown(socket.SHUT_WR)
 
