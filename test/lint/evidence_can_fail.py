@@ -28,7 +28,8 @@ def run(tool, *runs, redo=""):
     runner = tool.Runner("test", report, 0, len(runs))
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        runner.run_all([([r for r in runs if (r.name, r.number) not in report.done], 2)])
+        runner.run_all([[([r for r in runs if (r.name, r.number) not in report.done],
+                          2)]])
         code = tool.summary(report)
     runner.scratch.close()
     return code, out.getvalue(), report
@@ -93,7 +94,7 @@ def evidence__begins_a_round_while_the_last_one_ends(t):
     report = tool.Report("test")
     runner = tool.Runner("test", report, 0, 2)
     with contextlib.redirect_stdout(io.StringIO()):
-        runner.run_all([([first], 2), ([second], 2)])
+        runner.run_all([[([first], 2), ([second], 2)]])
     runner.scratch.close()
     equal([r["result"] for r in report.runs], ["pass", "pass"])
 
