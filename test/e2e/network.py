@@ -21,6 +21,7 @@ LONG_MS = 600000
 SHORT_MS = 5000  # may run out, but not before the network is cut
 SOON_S = 120  # far less than LONG_MS: nobody waits for a lease to end
 TERMS_MAX = 3  # that one fault may cost, however long it lasts
+LEADERLESS = ("NOLEADER", "NOTLEADER", "UNKNOWN")
 SYS_PIDFD_GETFD = 438
 
 # In a build with the address sanitizer, what was freed shall count as free soon.
@@ -57,13 +58,23 @@ def others_than(cluster, node):
 
 
 def tokens(node):
-    """Which token holds which lock, as the cluster sees it."""
+    """Which token holds which lock, as the cluster sees it: once it has a leader, which a
+    busy machine may keep it from."""
     held = {}
-    with node.connect() as c:
-        for lock in c.ask("LOCK", "LIST", "COUNT", 1000).get("rows") or []:
-            for row in c.ask("LOCK", "SHOW", lock["name"]).get("rows") or []:
-                if row["kind"] == "hold":
-                    held[lock["name"]] = row["token"]
+
+    def answered():
+        held.clear()
+        try:
+            with node.connect() as c:
+                for lock in c.ask("LOCK", "LIST", "COUNT", 1000).get("rows") or []:
+                    for row in c.ask("LOCK", "SHOW", lock["name"]).get("rows") or []:
+                        if row["kind"] == "hold":
+                            held[lock["name"]] = row["token"]
+        except (ServerError, ConnectionError) as e:
+            check(not isinstance(e, ServerError) or e.code in LEADERLESS, str(e))
+            return False
+        return True
+    wait_until(answered, what="an answer of the cluster")
     return held
 
 
