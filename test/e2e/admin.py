@@ -11,7 +11,7 @@ import http.client
 import json
 import shutil
 
-from cluster import Cluster
+from cluster import QUICK, Cluster
 from fakes import FakeNode, encode, member, says
 from tap import check, contains, equal, main, stopped, test, wait_until
 
@@ -280,7 +280,7 @@ def wiped_node__is_not_counted(t):
 
 @test
 def frozen_node__is_not_counted(t):
-    with Cluster(t.program, t.path("c"), 3) as cluster:
+    with Cluster(t.program, t.path("c"), 3, QUICK) as cluster:
         wait_until(lambda: healthy(t, cluster), what="a healthy cluster")
         frozen = cluster.followers()[0]
         frozen.stop()

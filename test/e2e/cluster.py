@@ -26,6 +26,10 @@ import subprocess
 import time
 
 READY_S = 120  # only a hang takes so long
+# Three times the default: a leader that a busy machine does not run for a moment stays
+# one, unless a test is about its end.
+ELECTION_MS = 1000
+QUICK = ("--election-ms", "300")  # the default, for tests of how silence is noticed
 # Below the ports that the kernel gives to outgoing connections, so that a node which is
 # down for a moment finds its port free when it comes back.
 PORTS = range(18000, 32000)
@@ -313,12 +317,14 @@ class Node:
 
 class Cluster:
     """`n` nodes under `folder`, on the first `n` of `hosts` if any are given. `flags` are
-    passed to each `picket serve`."""
+    passed to each `picket serve`, behind a patient election timeout."""
 
     def __init__(self, program, folder, n=1, flags=(), hosts=None):
         self.program = program
         self.dir = folder
         self.flags = list(flags)
+        if "--election-ms" not in self.flags:
+            self.flags += ["--election-ms", str(ELECTION_MS)]
         os.makedirs(folder, exist_ok=True)
         ports = free_ports(3 * n)
         hosts = hosts or [Loopback] * n

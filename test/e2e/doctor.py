@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from cluster import Cluster, free_ports
+from cluster import QUICK, Cluster, free_ports
 from tap import check, contains, equal, main, skip, stopped, test, wait_until
 
 FLAGS = ["shared", "semaphore", "sets", "election", "fence", "watch", "lock_delay",
@@ -193,7 +193,7 @@ def one_node__is_worth_a_note(t):
 
 @test
 def three_nodes__are_counted(t):
-    with Cluster(t.program, t.path("c"), 3) as c:
+    with Cluster(t.program, t.path("c"), 3, QUICK) as c:
         wait_until(lambda: t.picket("cluster", "status", "--on",
                                     c.url).returncode == 0, what="a healthy cluster")
         r = report(t, c.url, "--require", "correctness")

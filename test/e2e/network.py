@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 
-from cluster import Cluster, Connection, ServerError, fields
+from cluster import ELECTION_MS, Cluster, Connection, ServerError, fields
 from lan import Lan
 from tap import Failed, alive, check, contains, equal, main, skip, test, wait_until
 
@@ -201,7 +201,7 @@ def cut_one_way(lan, cluster, victim, deaf):
     term = highest_term(cluster)
     for other in others_than(cluster, victim):
         lan.cut(*((other.host, victim.host) if deaf else (victim.host, other.host)))
-    time.sleep(1)  # more than three election timeouts: runaway terms would show
+    time.sleep(4 * ELECTION_MS / 1000)  # timeouts: runaway terms would show
     serving = wait_until(lambda: single_server(cluster), SOON_S, "one that serves")
     with serving.connect() as c:
         c.ask("LOCK", "TRY", open_lease(c), "db", "MAXHOLD", 1)
