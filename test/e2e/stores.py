@@ -26,7 +26,7 @@ import subprocess
 import time
 
 import databases
-from cluster import Cluster, Connection, NotReady, ServerError, free_ports
+from cluster import QUICK, Cluster, Connection, NotReady, ServerError, free_ports
 from tap import World
 
 READY_S = 120  # only a hang takes so long
@@ -231,7 +231,7 @@ class Picket(Store):
     def __init__(self, folder, n=1):
         super().__init__()
         picket = os.path.abspath(os.environ.get("PICKET", "build/picket"))
-        self.cluster = Cluster(picket, folder, n)
+        self.cluster = Cluster(picket, folder, n, QUICK)  # as it ships
         self.servers = self.cluster.nodes
 
     def version(self):
