@@ -86,6 +86,8 @@ struct pk_store_loaded {
     size_t n;
 };
 int pk_store_load(struct pk_store *s, struct pk_store_loaded *out);
+/* Frees what was loaded and is not needed. */
+void pk_store_unload(struct pk_store *s, struct pk_store_loaded *l);
 const char *pk_store_why(const struct pk_store *s);
 
 int pk_store_set_term(struct pk_store *s, raft_term term);

@@ -326,6 +326,15 @@ static void fit_snapshot(struct pk_store *s, struct reading *r,
     s->batched_term = r->n > 0 ? r->entries[r->n - 1].term : s->batched_term;
 }
 
+void pk_store_unload(struct pk_store *s, struct pk_store_loaded *l)
+{
+    struct reading r = {.store = s, .entries = l->entries, .n = l->n};
+    cut(&r, 0);
+    raft_free(l->entries);
+    pk_store_free_snapshot(s, l->snapshot);
+    *l = (struct pk_store_loaded){0};
+}
+
 int pk_store_load(struct pk_store *s, struct pk_store_loaded *out)
 {
     struct reading r = {.store = s};
@@ -339,9 +348,9 @@ int pk_store_load(struct pk_store *s, struct pk_store_loaded *out)
         rv = refuse_gap(s, r.start);
     }
     if (rv != 0) {
-        cut(&r, 0);
-        raft_free(r.entries);
-        pk_store_free_snapshot(s, out->snapshot);
+        out->entries = r.entries;
+        out->n = r.n;
+        pk_store_unload(s, out);
         return rv;
     }
     fit_snapshot(s, &r, out->snapshot);

@@ -25,6 +25,13 @@ enum {
     HAVE_BYTES = 41, /* 'H', index, term, size, sum of a snapshot, bytes of it */
 };
 
+/* How far a load on another thread has come. */
+enum loading {
+    NOT_LOADED, /* or what was loaded has been taken */
+    LOADING,    /* the store belongs to the other thread */
+    LOADED,
+};
+
 struct pk_uvio {
     struct raft_io io;
     struct pk_uvio_options o;
@@ -38,6 +45,13 @@ struct pk_uvio {
     uint64_t durable;       /* batch, when last looked */
     uint64_t writing_since; /* loop time of the first look at the same one; 0: idle */
     unsigned open;          /* parts that have not said that they are closed */
+
+    enum loading loading;
+    uv_work_t work;
+    struct pk_store_loaded result;
+    int status; /* of the load */
+    void (*loaded)(void *ctx, const char *wrong);
+    void *loaded_ctx;
 };
 
 static struct pk_uvio *of(struct raft_io *io)
@@ -52,6 +66,16 @@ static int refused(struct pk_uvio *u, int status)
 }
 
 /* ---- the disk half ---- */
+
+/* What a load writes to mend the log is not told: no client waits for it, and it is
+ * written by another thread. */
+static void on_wrote(void *ctx, uint64_t us)
+{
+    struct pk_uvio *u = ctx;
+    if (u->loading != LOADING && u->o.wrote != NULL) {
+        u->o.wrote(u->o.ctx, us);
+    }
+}
 
 static void on_failed(void *ctx, const char *why)
 {
@@ -72,8 +96,9 @@ static int load(struct raft_io *io, raft_term *term, raft_id *voted_for,
                 struct raft_entry *entries[], size_t *n_entries)
 {
     struct pk_uvio *u = of(io);
-    struct pk_store_loaded l;
-    int status = pk_store_load(u->store, &l);
+    struct pk_store_loaded l = u->result;
+    int status = u->loading == LOADED ? u->status : pk_store_load(u->store, &l);
+    u->loading = NOT_LOADED;
     if (status != 0) {
         return refused(u, status);
     }
@@ -85,6 +110,36 @@ static int load(struct raft_io *io, raft_term *term, raft_id *voted_for,
     *n_entries = l.n;
     io->capacity = pk_store_capacity(u->store);
     return 0;
+}
+
+static void load_elsewhere(uv_work_t *work)
+{
+    struct pk_uvio *u = work->data;
+    u->status = pk_store_load(u->store, &u->result);
+}
+
+static void close_store(struct pk_uvio *u);
+
+static void on_loaded(uv_work_t *work, int status)
+{
+    struct pk_uvio *u = work->data;
+    PK_ASSERT(status == 0); /* nobody cancels it */
+    u->loading = LOADED;
+    if (u->closed != NULL) {
+        close_store(u);
+        return;
+    }
+    u->loaded(u->loaded_ctx, u->status == 0 ? NULL : pk_store_why(u->store));
+}
+
+void pk_uvio_load(struct pk_uvio *u, void (*loaded)(void *ctx, const char *wrong),
+                  void *ctx)
+{
+    u->loading = LOADING;
+    u->loaded = loaded;
+    u->loaded_ctx = ctx;
+    u->work.data = u;
+    PK_ASSERT(uv_queue_work(u->o.loop, &u->work, load_elsewhere, on_loaded) == 0);
 }
 
 static int bootstrap(struct raft_io *io, const struct raft_configuration *conf)
@@ -310,6 +365,22 @@ static void on_timer_closed(uv_handle_t *h)
     part_closed(h->data);
 }
 
+/* What was loaded and not taken goes. */
+static void unload(struct pk_uvio *u)
+{
+    PK_ASSERT(u->loading != LOADING);
+    if (u->loading == LOADED && u->status == 0) {
+        pk_store_unload(u->store, &u->result);
+    }
+    u->loading = NOT_LOADED;
+}
+
+static void close_store(struct pk_uvio *u)
+{
+    unload(u);
+    pk_store_close(u->store, on_store_closed, u);
+}
+
 static void close_io(struct raft_io *io, raft_io_close_cb cb)
 {
     struct pk_uvio *u = of(io);
@@ -317,11 +388,11 @@ static void close_io(struct raft_io *io, raft_io_close_cb cb)
     u->open = 3;
     uv_close((uv_handle_t *)&u->timer, on_timer_closed);
     pk_transport_close(u->transport, on_part_closed, u);
-    if (u->store != NULL) {
-        pk_store_close(u->store, on_store_closed, u);
-    } else {
+    if (u->store == NULL) {
         u->open--; /* it never came so far */
-    }
+    } else if (u->loading != LOADING) {
+        close_store(u);
+    } /* else on_loaded does */
 }
 
 /* ---- the whole ---- */
@@ -335,6 +406,7 @@ static void free_handle(uv_handle_t *h)
 static void free_files(struct pk_uvio *u)
 {
     if (u->store != NULL) {
+        unload(u);
         pk_store_free(u->store);
     }
     if (u->files != NULL) {
@@ -391,7 +463,7 @@ static bool open_folder(struct pk_uvio *u, char *why, size_t size)
 {
     char dir[4096];
     struct pk_file_disk_options f = {
-        .loop = u->o.loop, .dir = dir, .wrote = u->o.wrote, .ctx = u->o.ctx};
+        .loop = u->o.loop, .dir = dir, .wrote = on_wrote, .ctx = u};
     if (snprintf(dir, sizeof dir, "%s/raft", u->o.dir) >= (int)sizeof dir) {
         (void)snprintf(why, size, "the path of the data directory is too long");
         return false;
@@ -441,7 +513,8 @@ struct pk_transport *pk_uvio_transport(struct pk_uvio *u)
 struct pk_log_use pk_uvio_use(void *uvio)
 {
     const struct pk_uvio *u = uvio;
-    return u->store == NULL ? (struct pk_log_use){0} : pk_store_use(u->store);
+    bool ours = u->store != NULL && u->loading != LOADING;
+    return ours ? pk_store_use(u->store) : (struct pk_log_use){0};
 }
 
 uint16_t pk_uvio_reserve(void)

@@ -56,6 +56,11 @@ struct pk_uvio *pk_uvio_new(const struct pk_uvio_options *o, char *why, size_t s
 /* Opens the log store, or makes a new one over whatever is there: `fresh` is for a node
  * that has never belonged to a cluster. False with a sentence in `why`. */
 bool pk_uvio_open(struct pk_uvio *u, bool fresh, char *why, size_t size);
+/* Reads the newest snapshot and the log on another thread, because that takes the longer
+ * the more locks there are; then calls `loaded` on the loop, with NULL or a sentence. The
+ * replica is started after that. Without this call, the start itself reads them. */
+void pk_uvio_load(struct pk_uvio *u, void (*loaded)(void *ctx, const char *wrong),
+                  void *ctx);
 /* For a replica; after pk_uvio_open. */
 struct raft_io *pk_uvio_io(struct pk_uvio *u);
 /* For pk_replica_options: of a struct pk_uvio. */

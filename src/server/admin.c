@@ -153,16 +153,17 @@ void pk_admin_info(struct pk_conn *c)
     char text[1024];
     int n = snprintf(
         text, sizeof text,
-        "# Server\r\npicket_version:%s\r\nnode:%s\r\nloading:0\r\n"
+        "# Server\r\npicket_version:%s\r\nnode:%s\r\nloading:%d\r\n"
         "# Clients\r\nconnected_clients:%u\r\n"
         "# Replication\r\nrole:master\r\nserving:%d\r\nterm:%llu\r\ncommit_index:%llu\r\n"
         "# Locks\r\nleases:%llu\r\nlocks:%llu\r\nholds:%llu\r\nwaits:%llu\r\n"
         "fences:%llu\r\nlast_token:%llu\r\n",
-        PICKET_VERSION, s->self.name, s->conn_count, pk_turn_serving(s->turn),
-        (unsigned long long)st.term, (unsigned long long)st.commit_index,
-        (unsigned long long)stats.leases, (unsigned long long)stats.locks,
-        (unsigned long long)stats.holds, (unsigned long long)stats.waits,
-        (unsigned long long)stats.fences, (unsigned long long)pk_machine_last_token(m));
+        PICKET_VERSION, s->self.name, s->forming.state == PK_STARTING, s->conn_count,
+        pk_turn_serving(s->turn), (unsigned long long)st.term,
+        (unsigned long long)st.commit_index, (unsigned long long)stats.leases,
+        (unsigned long long)stats.locks, (unsigned long long)stats.holds,
+        (unsigned long long)stats.waits, (unsigned long long)stats.fences,
+        (unsigned long long)pk_machine_last_token(m));
     PK_ASSERT(n > 0 && (size_t)n < sizeof text);
     pk_resp_bulk(pk_conn_out(c), pk_bytes(text, (size_t)n));
 }

@@ -30,7 +30,8 @@ const char *pk_forming_text(const struct pk_server *s)
 
 const char *pk_forming_state_name(const struct pk_server *s)
 {
-    static const char *const names[] = {[PK_FORMED] = "member",
+    static const char *const names[] = {[PK_STARTING] = "starting",
+                                        [PK_FORMED] = "member",
                                         [PK_MEETING] = "forming",
                                         [PK_WAITING] = "waiting",
                                         [PK_FOUNDING] = "forming"};
@@ -59,29 +60,34 @@ static void end(struct pk_server *s, const char *why)
 
 /* ---- taking part ---- */
 
-/* Opens the log, a new one for a node that was in no cluster, and starts. */
-static const char *take_part(struct pk_server *s, bool fresh, bool founds)
+static const char *start_replica(struct pk_server *s)
+{
+    s->replay_until = UINT64_MAX; /* until we know how much there is */
+    const char *wrong = pk_replica_start(s->replica);
+    s->replay_until = pk_replica_standing(s->replica).last_index;
+    return wrong;
+}
+
+static const char *open_log(struct pk_server *s, bool fresh)
 {
     static char why[512];
-    if (!pk_uvio_open(s->uvio, fresh, why, sizeof why)) {
-        return why;
-    }
-    const char *wrong = NULL;
-    if (founds) {
+    return pk_uvio_open(s->uvio, fresh, why, sizeof why) ? NULL : why;
+}
+
+/* Makes a new log and starts, as a node that was in no cluster. */
+static const char *take_part(struct pk_server *s, bool founds)
+{
+    const char *wrong = open_log(s, true);
+    if (wrong == NULL && founds) {
         struct pk_member self = {.id = s->self.id, .role = PK_MEMBER_VOTER};
         wrong = pk_members_address(s->self.name, s->bootstrap.address, self.address);
         wrong = wrong == NULL ? pk_replica_bootstrap(s->replica, &self, 1) : wrong;
     }
     /* Only now the directory says that there is a log which must be found again. */
-    if (wrong == NULL && fresh) {
+    if (wrong == NULL) {
         wrong = pk_identity_create(s->options.data, &s->self);
     }
-    if (wrong == NULL) {
-        s->replay_until = UINT64_MAX; /* until we know how much there is */
-        wrong = pk_replica_start(s->replica);
-        s->replay_until = pk_replica_standing(s->replica).last_index;
-    }
-    return wrong;
+    return wrong == NULL ? start_replica(s) : wrong;
 }
 
 static uint64_t new_cluster(void)
@@ -223,7 +229,7 @@ static void found(struct pk_server *s)
     s->forming.state = PK_FOUNDING;
     pk_turn_drain(s->turn);
     tell(s, "the votes of all first nodes");
-    const char *wrong = take_part(s, true, true);
+    const char *wrong = take_part(s, true);
     if (wrong != NULL) {
         end(s, wrong);
     }
@@ -252,7 +258,7 @@ static void adopt(struct pk_server *s, uint64_t cluster)
     tell(s, "");
     (void)uv_timer_stop(&s->forming.timer);
     pk_log(PK_LOG_INFO, "admitted", "node", s->self.name, NULL);
-    const char *wrong = take_part(s, true, false);
+    const char *wrong = take_part(s, false);
     if (wrong != NULL) {
         end(s, wrong);
     }
@@ -359,32 +365,63 @@ static void meet(struct pk_server *s, enum pk_forming_state state)
     (void)uv_timer_start(&s->forming.timer, on_timer, 0, 0);
 }
 
-const char *pk_forming_begin(struct pk_server *s)
+static void on_loaded(void *ctx, const char *wrong)
 {
-    PK_ASSERT(uv_timer_init(&s->loop, &s->forming.timer) == 0);
-    s->forming.timer.data = s;
-    switch (s->bootstrap.begin) {
-    case PK_BEGIN_ALONE:
-        s->self.cluster = new_cluster();
-        return take_part(s, true, true);
-    case PK_BEGIN_JOIN:
-        return take_part(s, true, false);
-    case PK_BEGIN_FORM:
-        meet(s, PK_MEETING);
-        return NULL;
-    case PK_BEGIN_MEMBER:
-        break;
+    struct pk_server *s = ctx;
+    if (wrong == NULL) {
+        s->forming.state = PK_FORMED;
+        tell(s, "");
+        wrong = start_replica(s);
     }
+    if (wrong != NULL) {
+        pk_bootstrap_fail(s->options.data, wrong);
+        exit(EXIT_ERROR);
+    }
+    pk_server_say_started(s);
+    if (s->self.founding) {
+        meet(s, PK_FOUNDING);
+        tell(s, "the votes of all first nodes");
+    }
+}
+
+/* Reads the log of a member on another thread. Meanwhile the node answers, but serves
+ * nobody. */
+static const char *load(struct pk_server *s)
+{
     if (s->self.founding && s->bootstrap.n_members < 2) {
         return "this node has not admitted all first nodes yet: give it the --cluster "
                "of before";
     }
     if (s->self.founding) {
         pk_turn_drain(s->turn);
-        meet(s, PK_FOUNDING);
-        tell(s, "the votes of all first nodes");
     }
-    return take_part(s, false, false);
+    const char *wrong = open_log(s, false);
+    if (wrong == NULL) {
+        s->forming.state = PK_STARTING;
+        tell(s, "its own log and snapshot to be read");
+        pk_uvio_load(s->uvio, on_loaded, s);
+    }
+    return wrong;
+}
+
+const char *pk_forming_begin(struct pk_server *s)
+{
+    PK_ASSERT(uv_timer_init(&s->loop, &s->forming.timer) == 0);
+    s->forming.timer.data = s;
+    s->forming.state = PK_FORMED;
+    switch (s->bootstrap.begin) {
+    case PK_BEGIN_ALONE:
+        s->self.cluster = new_cluster();
+        return take_part(s, true);
+    case PK_BEGIN_JOIN:
+        return take_part(s, false);
+    case PK_BEGIN_FORM:
+        meet(s, PK_MEETING);
+        return NULL;
+    case PK_BEGIN_MEMBER:
+        break;
+    }
+    return load(s);
 }
 
 static void on_closed(uv_handle_t *h)

@@ -25,6 +25,7 @@
 struct pk_server;
 
 enum pk_forming_state {
+    PK_STARTING, /* the node has a log and reads it */
     PK_FORMED,   /* the node belongs to a cluster, as far as that is up to it */
     PK_MEETING,  /* others of --cluster have not answered yet */
     PK_WAITING,  /* there is a cluster, and this node is to be admitted */
@@ -57,7 +58,7 @@ struct pk_forming {
 const char *pk_forming_begin(struct pk_server *s);
 /* What this node waits for before it takes part, for people; "": nothing. */
 const char *pk_forming_text(const struct pk_server *s);
-/* A word for it: member, forming, waiting. */
+/* A word for it: starting, member, forming, waiting. */
 const char *pk_forming_state_name(const struct pk_server *s);
 /* The node ends: it asks nobody any more. */
 void pk_forming_stop(struct pk_server *s);

@@ -168,5 +168,7 @@ void pk_relay_drained(struct pk_conn *c);
 /* ---- server.c ---- */
 
 uint64_t pk_server_now(struct pk_server *s);
+/* Logs that the node is up, and where. */
+void pk_server_say_started(struct pk_server *s);
 
 #endif

@@ -597,6 +597,14 @@ static int start_replica(struct pk_server *s)
     return wrong == NULL ? 0 : fail(o->data, wrong);
 }
 
+void pk_server_say_started(struct pk_server *s)
+{
+    pk_log(PK_LOG_INFO, "started", "node", s->self.name, "clients", s->client_address,
+           "http", s->http == NULL ? "off" : s->http_address, "raft",
+           s->bootstrap.address, "data", s->options.data, "version", PICKET_VERSION,
+           NULL);
+}
+
 static int start(struct pk_server *s)
 {
     if (!pk_bootstrap(&s->options, &s->bootstrap)) {
@@ -623,11 +631,8 @@ static int start(struct pk_server *s)
     if (code == 0) {
         code = start_replica(s);
     }
-    if (code == 0) {
-        pk_log(PK_LOG_INFO, "started", "node", s->self.name, "clients", s->client_address,
-               "http", s->http == NULL ? "off" : s->http_address, "raft",
-               s->bootstrap.address, "data", s->options.data, "version", PICKET_VERSION,
-               NULL);
+    if (code == 0 && s->forming.state != PK_STARTING) {
+        pk_server_say_started(s);
     }
     return code;
 }

@@ -289,6 +289,13 @@ class Node:
         """The end of what it logged."""
         return self.words()[-2000:]
 
+    def refusal(self):
+        """The one line with which it refused to start."""
+        said = [line for line in self.words().splitlines() if not line.startswith("ts=")]
+        if len(said) != 1:
+            raise NotReady(f"not one line: {said}")
+        return said[0]
+
     def words(self):
         """All that it logged."""
         with contextlib.suppress(FileNotFoundError), open(self.log, "rb") as f:

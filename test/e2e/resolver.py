@@ -8,7 +8,7 @@ import os
 from cluster import Cluster, Connection, ServerError
 from tap import Failed, check, equal, main, skip, test, wait_until
 
-RESOLVER = os.path.realpath(os.environ.get("RESOLVER", "build/test/resolver.so"))
+HANGING = os.path.realpath(os.environ.get("HANGING", "build/test/hanging.so"))
 HANG_S = 120  # only a node that stands still takes so long
 
 
@@ -17,15 +17,15 @@ class Named:
     address = "127.0.0.1"
 
     def __init__(self, folder):
-        self.enter = ("env", f"LD_PRELOAD={RESOLVER}", f"PICKET_RESOLVER={folder}")
+        self.enter = ("env", f"LD_PRELOAD={HANGING}", f"PICKET_HANG={folder}")
 
 
 class Site:
     """Three nodes that advertise names to each other's clients."""
 
     def __init__(self, t):
-        if not os.path.exists(RESOLVER):
-            skip("there is no resolver.so; the sanitizers can't be preloaded over")
+        if not os.path.exists(HANGING):
+            skip("there is no hanging.so; the sanitizers can't be preloaded over")
         self.folder = t.path("resolver")
         os.mkdir(self.folder)
         self.cluster = Cluster(t.program, t.path("c"), 3, hosts=[Named(self.folder)] * 3)
@@ -33,11 +33,11 @@ class Site:
             node.place += ["--advertise", f"{node.name}.test"]
 
     def hang(self):
-        with open(os.path.join(self.folder, "hang"), "wb"):
+        with open(os.path.join(self.folder, "names"), "wb"):
             pass
 
     def go_on(self):
-        os.unlink(os.path.join(self.folder, "hang"))
+        os.unlink(os.path.join(self.folder, "names"))
 
     def waiting(self, node):
         """How many lookups of that node hang."""

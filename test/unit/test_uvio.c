@@ -108,6 +108,52 @@ TEST(uvio__a_node_comes_back_with_its_data)
     nodes_end();
 }
 
+/* The end of a load on another thread. */
+struct load {
+    unsigned calls;
+    const char *wrong;
+};
+
+static void on_loaded(void *ctx, const char *wrong)
+{
+    struct load *l = ctx;
+    l->calls++;
+    l->wrong = wrong;
+}
+
+static bool is_loaded(void *ctx)
+{
+    return ((const struct load *)ctx)->calls > 0;
+}
+
+static struct load load_elsewhere(struct node *n)
+{
+    struct load l = {0};
+    pk_uvio_load(n->uvio, on_loaded, &l);
+    run_until(is_loaded, &l);
+    CHECK_U64(l.calls, 1);
+    return l;
+}
+
+TEST(uvio__a_log_is_loaded_elsewhere)
+{
+    nodes_fresh();
+    cluster_start(1);
+    for (int i = 0; i < 5; i++) {
+        commit(100);
+    }
+    uint64_t before = nodes[0].applied;
+    reopen(0);
+    CHECK_STR(load_elsewhere(&nodes[0]).wrong, NULL);
+    reopen(0); /* what was loaded goes unused */
+    CHECK_STR(load_elsewhere(&nodes[0]).wrong, NULL);
+    CHECK(pk_uvio_use(nodes[0].uvio).bytes > 0);
+    CHECK_STR(node_start(&nodes[0], NULL, 0), NULL);
+    run_until(all_have, &before);
+    commit(100);
+    nodes_end();
+}
+
 static bool is_caught_up(void *ctx)
 {
     struct node *n = ctx;
@@ -227,6 +273,9 @@ static void damage_is_refused(bool last, bool cut, const char *words)
     f.bytes[at + 100] ^= 1;
     file_write(path, f.bytes, cut ? at : f.len);
     file_drop(&f);
+    struct load l = load_elsewhere(&nodes[0]);
+    CHECK(l.wrong != NULL && strstr(l.wrong, words) != NULL);
+    reopen(0);
     start_is_refused(path, words);
 }
 
