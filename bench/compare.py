@@ -23,7 +23,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "test", "e2e"))
-from cluster import Cluster, Connection, free_ports  # noqa: E402
+from cluster import QUICK, Cluster, Connection, free_ports  # noqa: E402
 
 
 class Redis:
@@ -119,7 +119,7 @@ class Figures:
 
 def failovers(program, folder, rounds, figures):
     """From kill -9 of the leader to the next grant that a client has in its hands."""
-    with Cluster(program, os.path.join(folder, "failover"), 3) as c:
+    with Cluster(program, os.path.join(folder, "failover"), 3, QUICK) as c:
         lease = c.leader().ask("LEASE", "OPEN", "60000")["lease"]
         for i in range(rounds):
             victim = c.leader()
@@ -146,7 +146,7 @@ def next_grant(nodes, lease, name, began):
 
 def memory(program, folder, figures):
     """Resident bytes of a leader that has 100,000 leases, each holding a lock."""
-    with Cluster(program, os.path.join(folder, "memory"), 3) as c:
+    with Cluster(program, os.path.join(folder, "memory"), 3, QUICK) as c:
         leader = c.leader()
         run_json(program, "bench", "--on", c.url, "hold", "--holds", "100000",
                  "-o", "json")
@@ -159,8 +159,9 @@ def measure(args, folder, figures):
     program = args.program
     load = None if args.skip_etcd else build_etcd_load(folder)
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(Cluster(program, os.path.join(folder, "one"), 1))
-        three = stack.enter_context(Cluster(program, os.path.join(folder, "three"), 3))
+        one = stack.enter_context(Cluster(program, os.path.join(folder, "one"), 1, QUICK))
+        three = stack.enter_context(
+            Cluster(program, os.path.join(folder, "three"), 3, QUICK))
         redis = stack.enter_context(contextlib.closing(Redis(os.path.join(folder, "r"))))
         etcd = None
         if load:

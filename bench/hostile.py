@@ -25,7 +25,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "test", "e2e"))
-from cluster import Cluster, Connection  # noqa: E402
+from cluster import QUICK, Cluster, Connection  # noqa: E402
 
 TTL_MS = 3600 * 1000
 GOAL = 5
@@ -221,7 +221,7 @@ def p99_us(args, cluster):
 def attack(args, name):
     """The figures of one attack, on a cluster of its own."""
     with tempfile.TemporaryDirectory(dir=args.folder) as folder, \
-            Cluster(args.program, folder, args.nodes) as cluster:
+            Cluster(args.program, folder, args.nodes, QUICK) as cluster:
         leader = cluster.leader()
         idle = statistics.median(p99_us(args, cluster) for _ in range(3))
         before = leader.memory()

@@ -29,7 +29,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "test", "e2e"))
-from cluster import Cluster, Connection, ServerError, fields, get  # noqa: E402
+from cluster import QUICK, Cluster, Connection, ServerError, fields, get  # noqa: E402
 
 PIPELINE = 500  # requests that the filling client sends before it reads the answers
 LONG_MS = 3600 * 1000
@@ -186,7 +186,7 @@ class Bench:
 
     def __init__(self, program, folder):
         self.program = program
-        self.cluster = Cluster(program, folder, 3).start()
+        self.cluster = Cluster(program, folder, 3, QUICK).start()
         with self.cluster.leader().connect() as c:
             c.ask("CLUSTER", "CONFIGURE", "leases", 3000000)
         self.probes = [Probe(n.port, "ping") for n in self.cluster.nodes]

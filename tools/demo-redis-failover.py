@@ -23,7 +23,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "test", "e2e"))
 # pylint: disable=wrong-import-position
-from cluster import Cluster, Connection, free_ports  # noqa: E402
+from cluster import QUICK, Cluster, Connection, free_ports  # noqa: E402
 
 PICKET = os.path.abspath(os.environ.get("PICKET", os.path.join(ROOT, "build", "picket")))
 LOCK = "reports/nightly"
@@ -169,7 +169,7 @@ def on_redis(folder):
 def on_picket(folder):
     """True: one holder, and tokens that grow."""
     title("2. Picket: three nodes, of which a majority has every grant")
-    with Cluster(PICKET, os.path.join(folder, "cluster"), 3) as cluster, \
+    with Cluster(PICKET, os.path.join(folder, "cluster"), 3, QUICK) as cluster, \
             contextlib.ExitStack() as after:
         early = Holder("earlier", cluster.url)
         early.end()
