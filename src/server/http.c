@@ -34,6 +34,7 @@ enum {
 
 enum stage {
     READING,   /* a request, or waiting for one */
+    QUEUED,    /* the request is whole, and others are answered first */
     ANSWERING, /* the answer is on its way; nothing is read */
     STREAMING, /* and goes on; what the client sends is thrown away */
     PARTING,   /* all is sent; waiting for the client's end, so that it gets it all */
@@ -44,6 +45,7 @@ enum stage {
 struct pk_http_stream {
     struct pk_http *http;
     struct pk_http_stream *next, **back;
+    struct pk_http_stream *next_queued;
     enum stage stage;
     int handles; /* not closed yet */
     uv_tcp_t tcp;
@@ -70,8 +72,10 @@ struct pk_http {
     uv_tcp_t listener;
     uint16_t port;
     struct pk_http_stream *first;
+    struct pk_http_stream *queued; /* by arrival */
+    uv_idle_t turn;                /* runs while somebody is queued */
     uint32_t connections, streams;
-    uint32_t open; /* connections, those turned away, and the listener */
+    uint32_t open; /* connections, those turned away, the listener, and the turn */
     bool closing;
     void (*closed)(void *ctx);
     void *closed_ctx;
@@ -112,8 +116,21 @@ static void on_handle_closed(uv_handle_t *handle)
     one_less(h);
 }
 
+static void leave_queue(struct pk_http_stream *c)
+{
+    struct pk_http_stream **at = &c->http->queued;
+    while (*at != c) {
+        at = &(*at)->next_queued;
+    }
+    *at = c->next_queued;
+    c->next_queued = NULL;
+}
+
 static void close_now(struct pk_http_stream *c)
 {
+    if (c->stage == QUEUED) {
+        leave_queue(c);
+    }
     if (c->stage != CLOSING) {
         c->stage = CLOSING;
         uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
@@ -325,6 +342,29 @@ static void answer(struct pk_http_stream *c)
     write_answer(c, &a);
 }
 
+static void on_turn(uv_idle_t *turn)
+{
+    struct pk_http_stream *c = ((struct pk_http *)turn->data)->queued;
+    if (c == NULL) {
+        (void)uv_idle_stop(turn);
+        return;
+    }
+    leave_queue(c);
+    answer(c);
+}
+
+static void queue(struct pk_http_stream *c)
+{
+    struct pk_http_stream **end = &c->http->queued;
+    while (*end != NULL) { /* at most PK_HTTP_CONNECTIONS_MAX */
+        end = &(*end)->next_queued;
+    }
+    *end = c;
+    enter(c, QUEUED);
+    (void)uv_read_stop((uv_stream_t *)&c->tcp);
+    (void)uv_idle_start(&c->http->turn, on_turn);
+}
+
 /* Deals with what has been read; asks for more when it is not a whole request. */
 static void take_request(struct pk_http_stream *c)
 {
@@ -337,7 +377,7 @@ static void take_request(struct pk_http_stream *c)
     } else if (c->request.refusal != 0) {
         refuse(c, c->request.refusal, c->request.why);
     } else {
-        answer(c);
+        queue(c);
     }
 }
 
@@ -475,7 +515,7 @@ void pk_http_end(struct pk_http_stream *s)
 
 /* ---- the server ---- */
 
-static void on_listener_closed(uv_handle_t *handle)
+static void on_part_closed(uv_handle_t *handle)
 {
     one_less(handle->data);
 }
@@ -499,9 +539,12 @@ struct pk_http *pk_http_new(const struct pk_http_options *o, const char **why)
     int failed = pk_address_listen(&h->listener, &address, on_connection, &h->port);
     if (failed != 0) {
         *why = uv_strerror(failed);
-        uv_close((uv_handle_t *)&h->listener, on_listener_closed);
+        uv_close((uv_handle_t *)&h->listener, on_part_closed);
         return NULL;
     }
+    PK_ASSERT(uv_idle_init(o->loop, &h->turn) == 0);
+    h->turn.data = h;
+    h->open++;
     return h;
 }
 
@@ -516,7 +559,8 @@ void pk_http_close(struct pk_http *h, void (*closed)(void *ctx), void *ctx)
     h->closing = true;
     h->closed = closed;
     h->closed_ctx = ctx;
-    uv_close((uv_handle_t *)&h->listener, on_listener_closed);
+    uv_close((uv_handle_t *)&h->listener, on_part_closed);
+    uv_close((uv_handle_t *)&h->turn, on_part_closed);
     for (struct pk_http_stream *c = h->first; c != NULL; c = c->next) {
         close_now(c);
     }

@@ -4,7 +4,8 @@
  * answers from memory; also answers that go on (server-sent events). The parser is
  * http_parser's (http_request.h); what is ours are the bounds: connections, header bytes,
  * time for a request, unsent bytes. A connection has one answer on its way at a time;
- * until the client has taken it, no more is read.
+ * until the client has taken it, no more is read. One request is answered in each turn of
+ * the loop, so that clients of the lock service don't wait for those who look.
  *
  * Against pages elsewhere that try to talk to it from a browser: requests with an
  * Origin, or a Host that is not an address or a name it was told, are refused; every

@@ -33,6 +33,9 @@ static struct {
     uint16_t port;
     struct pk_http_stream *stream; /* of the last GET /stream; the thread's own */
     atomic_int answers, gone, closed;
+    uv_check_t turn;     /* the loop has been through its input; */
+    int before, at_once; /* answers by then, and the most in one turn: the thread's own */
+    atomic_bool held;    /* the loop stands still in GET /hold */
 } site;
 
 static void on_gone(void *owner)
@@ -94,6 +97,10 @@ static void get(void *ctx, struct pk_bytes path, struct pk_bytes query,
     site.answers++;
     if (is(path, "/hello")) {
         body(out, "hello\n");
+    } else if (is(path, "/hold")) {
+        while (site.held) {
+            poll(NULL, 0, 1);
+        }
     } else if (is(path, "/echo")) {
         out->type = "application/octet-stream";
         pk_resp_raw(&out->body, query.data, query.len);
@@ -122,8 +129,17 @@ static void on_closed(void *ctx)
     site.closed++;
 }
 
+static void on_turn(uv_check_t *turn)
+{
+    int answers = site.answers - site.before;
+    (void)turn;
+    site.at_once = answers > site.at_once ? answers : site.at_once;
+    site.before = site.answers;
+}
+
 static void on_stop(uv_async_t *async)
 {
+    uv_close((uv_handle_t *)&site.turn, NULL);
     pk_http_close(site.http, on_closed, &site);
     uv_close((uv_handle_t *)async, NULL);
 }
@@ -144,6 +160,8 @@ static void start(uint32_t request_ms)
     signal(SIGPIPE, SIG_IGN);
     CHECK(uv_loop_init(&site.loop) == 0);
     CHECK(uv_async_init(&site.loop, &site.stop, on_stop) == 0);
+    CHECK(uv_check_init(&site.loop, &site.turn) == 0);
+    CHECK(uv_check_start(&site.turn, on_turn) == 0);
     struct pk_http_options o = {.loop = &site.loop,
                                 .listen = "127.0.0.1:0",
                                 .hosts = hosts,
@@ -391,6 +409,37 @@ TEST(http__pipelined_requests_are_answered_in_order)
 }
 
 /* The client has said all it will say, but not heard all. */
+/* Requests that the loop finds all at once, while it stood still. */
+TEST(http__one_request_is_answered_in_each_turn_of_the_loop)
+{
+    enum { CLIENTS = 8 };
+    int fds[CLIENTS];
+    start(0);
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = dial();
+        tell(fds[i], GET("/hello"));
+        CHECK_U64(read_answer(fds[i], true), 200); /* it is in */
+    }
+    site.held = true;
+    tell(fds[0], GET("/hold"));
+    WAIT(site.answers == CLIENTS + 1);
+    for (int i = 1; i < CLIENTS; i++) {
+        tell(fds[i], GET("/hello"));
+    }
+    close(fds[1]); /* gone before it is answered */
+    site.held = false;
+    for (int i = 0; i < CLIENTS; i++) {
+        CHECK(i == 1 || read_answer(fds[i], true) == 200);
+    }
+    stop();
+    CHECK_U64(site.at_once, 1);
+    for (int i = 0; i < CLIENTS; i++) {
+        if (i != 1) {
+            close(fds[i]);
+        }
+    }
+}
+
 TEST(http__a_half_closed_client_gets_its_answer)
 {
     start(0);
