@@ -76,6 +76,11 @@ class Host:
         self.keeper.kill()
         self.keeper.wait()
 
+    def slow_down(self, rate):
+        """What others send to this host arrives at that rate, in tc's words."""
+        subprocess.run(["tc", "qdisc", "replace", "dev", f"v{self.number}", "root", "tbf",
+                        "rate", rate, "burst", "32kb", "latency", "200ms"], check=True)
+
     def filter(self, *words):
         """What this host does not get to hear, in iptables' words."""
         subprocess.run([*self.enter, "iptables", "-w", *words], check=True)

@@ -21,6 +21,7 @@ LONG_MS = 600000
 SHORT_MS = 5000  # may run out, but not before the network is cut
 SOON_S = 120  # far less than LONG_MS: nobody waits for a lease to end
 TERMS_MAX = 3  # that one fault may cost, however long it lasts
+SMALL_LOG = ("--log-mb", "16")
 LEADERLESS = ("NOLEADER", "NOTLEADER", "UNKNOWN")
 SYS_PIDFD_GETFD = 438
 
@@ -278,6 +279,44 @@ def black_hole__a_follower_catches_up(t):
                        "catching up")
             equal(tokens(cluster.leader()), held)
             check(status(lost)["term"] - term <= TERMS_MAX, "terms ran away")
+
+
+@test
+def slow_link__a_follower_gets_a_large_state_while_others_write(t):
+    """Eight seconds' worth of it; the log that the follower would need is gone."""
+    with Lan(3) as lan, Cluster(t.program, t.path("c"), 3, flags=SMALL_LOG,
+                                hosts=lan.hosts) as cluster:
+        leader = cluster.leader()
+        behind = others_than(cluster, leader)[0]
+        behind.kill()
+        with leader.connect() as c:
+            for i in range(500):
+                c.send("FENCE", "SET", f"register/{i % 130}", 1, f"{i} " + "x" * 60000)
+                equal(c.reply()["status"], "OK")
+            term, state = status(leader)["term"], status(leader)["commit_index"]
+            behind.host.slow_down("8mbit")
+            behind.start()
+            lease = open_lease(c)
+            held = {"db": c.ask("LOCK", "ACQUIRE", lease, "db")["token"]}
+        writes = 0
+        while not has(behind, state):
+            with contextlib.suppress(ServerError, OSError):  # a busy machine may elect
+                equal(cluster.leader().ask("LEASE", "RENEW", lease)["status"], "OK")
+                writes += 1
+        check(writes > 0, "nothing was written meanwhile")
+        leader = cluster.leader()
+        wait_until(lambda: has(behind, status(leader)["commit_index"]), SOON_S,
+                   "catching up")
+        check(status(behind)["term"] - term <= TERMS_MAX, "terms ran away")
+        leader.kill()  # now the slow one has to agree
+        equal(tokens(cluster.leader()), held)
+
+
+def has(node, index):
+    """Whether the node has run that entry; not while it starts."""
+    with contextlib.suppress(OSError):
+        return status(node)["applied_index"] >= index
+    return False
 
 
 @test
