@@ -107,6 +107,7 @@ static void turn(struct pk_server *s)
     uint64_t now = pk_server_now(s);
     pk_conns_run(s);
     pk_admin_turn(s);
+    pk_backup_turn(s);
     pk_turn_end(s->turn, now);
     if (pk_turn_is_empty(s->turn)) {
         if (s->fair.spent > 0) {
@@ -186,6 +187,7 @@ static void on_sweep(uv_timer_t *timer)
     leave_to_faster_disks(s);
     pk_conns_sweep(s);
     pk_health_sweep(s);
+    pk_backup_sweep(s);
     pk_dash_sample(s->dash);
 }
 
@@ -362,6 +364,7 @@ static void close_everything(struct pk_server *s)
         s->http = NULL;
     }
     pk_dash_close(s->dash);
+    pk_backup_close(s);
     pk_replica_close(s->replica, on_replica_closed, s);
 }
 
