@@ -278,8 +278,9 @@ static void read_fence(struct pk_reader *r, struct pk_restore *s)
 static void read_digest(struct pk_reader *r, struct pk_restore *s)
 {
     const unsigned char *digest = pk_read_raw(r, DIGEST_BYTES);
-    if (demand(r, digest != NULL &&
-                      (s->scans || pk_get_u64(digest) == pk_restore_digest(s)))) {
+    bool right =
+        digest != NULL && (s->scans || pk_get_u64(digest) == pk_restore_digest(s));
+    if (demand(r, right)) {
         s->state = COMPLETE;
     }
 }

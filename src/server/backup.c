@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/door.h"
@@ -17,6 +18,7 @@
 enum {
     READ_MS = 10 * 1000,      /* since the last chunk: somebody is reading it */
     KEPT_MS = 10 * 60 * 1000, /* without a read, then it is dropped */
+    SPARED_MB = 32,           /* of the disk, which the log may need */
 };
 
 /* ---- what threads do ---- */
@@ -32,10 +34,21 @@ static int open_file(struct pk_backup_job *j)
     return j->fd >= 0 && unlink(path) == 0 ? 0 : errno;
 }
 
+/* Whether the disk has so little left that the log should have it. */
+static bool is_disk_full(int fd)
+{
+    struct statvfs v;
+    return fstatvfs(fd, &v) == 0 &&
+           (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)SPARED_MB << 20;
+}
+
 static void write_slice(uv_work_t *w)
 {
     struct pk_backup_job *j = w->data;
     j->error = j->fd >= 0 ? 0 : open_file(j);
+    if (j->error == 0 && is_disk_full(j->fd)) {
+        j->error = ENOSPC;
+    }
     if (j->error == 0 && !pk_fd_write_at(j->fd, j->room, j->len, (off_t)j->offset)) {
         j->error = errno;
     }

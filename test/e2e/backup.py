@@ -481,6 +481,9 @@ class Disk:
             while True:
                 f.write(b"x" * 65536)
 
+    def give_back(self, megabytes):
+        os.truncate(self.filler, os.path.getsize(self.filler) - (megabytes << 20))
+
     def free(self):
         os.unlink(self.filler)
 
@@ -498,6 +501,11 @@ def full_disk__refuses_and_recovers(t):
         n1 = cluster.nodes[0]
         with n1.connect() as c:
             lease, token = hold(c, "db")
+            disk.fill()
+            # What little is left is for the log, not for a backup.
+            disk.give_back(16)
+            equal(refusal(c, "CLUSTER", "BACKUP").code, "NOSPACE")
+            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
             disk.fill()
             # The log has some room set aside; use it up.
             written = {}

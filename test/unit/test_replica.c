@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a replica keeps: over restarts, snapshots, backups, and against its own log. */
+#include "core/wire.h"
 #include "raft/inside.h"
 #include "turned.h"
 
@@ -517,6 +518,23 @@ TEST(replica__refuses_what_is_no_backup)
     CHECK_U64(n->gaps, 0);
     CHECK_U64(pk_machine_last_token(machine(n)), token);
     CHECK_U64(pk_machine_stats(machine(n)).holds, 1);
+    pk_door_resize(b.bytes, 0);
+    node_free(n);
+}
+
+/* A checksum that is right does not make a whole state. */
+TEST(replica__refuses_a_state_that_is_cut_under_a_right_checksum)
+{
+    struct node *n = node_serving(node_new(1));
+    (void)hold(n, "a");
+    struct backup b = take_backup(n);
+    for (size_t len = 5; len + 8 < b.len; len++) {
+        unsigned char *cut = pk_door_resize(NULL, len + 8);
+        memcpy(cut, b.bytes, len);
+        pk_put_u64(cut + len, pk_digest(PK_DIGEST_START, cut, len));
+        CHECK_STR(wrong(cut, len + 8), "the state in the backup can't be read");
+        pk_door_resize(cut, 0);
+    }
     pk_door_resize(b.bytes, 0);
     node_free(n);
 }
