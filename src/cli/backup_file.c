@@ -26,9 +26,13 @@ enum { READ_BYTES = 64 * 1024, CHUNK_LEAST = 1024 };
 const char *pk_backup_verify(int fd, uint64_t *len)
 {
     unsigned char room[READ_BYTES];
+    struct stat st;
+    *len = 0;
+    if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > PK_BACKUP_MAX) {
+        return "a backup has at most 4 GiB";
+    }
     struct pk_backup_reader *r = pk_backup_checker_new();
     ssize_t n = 1;
-    *len = 0;
     while (n > 0) {
         n = pk_fd_read_at(fd, room, sizeof room, (off_t)*len);
         if (n > 0) {
@@ -36,9 +40,7 @@ const char *pk_backup_verify(int fd, uint64_t *len)
             *len += (uint64_t)n;
         }
     }
-    const char *wrong = n < 0                  ? strerror(errno)
-                        : *len > PK_BACKUP_MAX ? "a backup has at most 4 GiB"
-                                               : pk_backup_wrong(r);
+    const char *wrong = n < 0 ? strerror(errno) : pk_backup_wrong(r);
     pk_machine_free(pk_backup_reader_end(r));
     return wrong;
 }

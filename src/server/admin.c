@@ -25,6 +25,7 @@
 
 #include "core/door.h"
 #include "host/clock.h"
+#include "raft/backup.h"
 #include "raft/transport.h"
 #include "server/address.h"
 #include "server/health.h"
@@ -496,6 +497,10 @@ static bool do_restore(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
     struct pk_ticket t = {.who = pk_conn_who(c), .what = PK_FORM_ADMIN};
     uint64_t offset;
     bool added;
+    if (n == 4 && args[3].len > PK_BACKUP_CHUNK) {
+        pk_resp_error(pk_conn_out(c), "BADARG", "a piece has at most 262144 bytes");
+        return true;
+    }
     if (pk_resp_is(args[1], "ADOPT")) {
         added = pk_turn_add_adopt(s->turn, t);
     } else if (n == 4 && pk_resp_number(args[2], &offset)) {

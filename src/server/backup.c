@@ -266,6 +266,12 @@ static void begin(struct pk_conn *c)
 {
     struct pk_server *s = c->server;
     struct pk_backup_job *j = &s->backup;
+    if (pk_replica_standing(s->replica).applied_index == 0) {
+        pk_resp_error(pk_conn_out(c), "ERR",
+                      "this node has no state yet: it belongs to no cluster, or has not "
+                      "got the log; ask another node");
+        return;
+    }
     if (is_wanted(s)) {
         pk_resp_error(pk_conn_out(c), "BUSY",
                       "another client takes a backup of this node; ask another node, or "

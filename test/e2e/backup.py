@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -160,6 +161,7 @@ def damaged_backup__is_refused_and_changes_nothing(t):
             c.ask("CLUSTER", "RESTORE", 0, good[:10])
             equal(refusal(c, "CLUSTER", "RESTORE", 11, good[11:]).code, "BADARG")
             equal(refusal(c, "CLUSTER", "RESTORE", "x", good).code, "ERR")
+            equal(refusal(c, "CLUSTER", "RESTORE", 0, b"x" * 262145).code, "BADARG")
             equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
             c.ask("LOCK", "RELEASE", lease, "db", token)
             equal(hold(c, "db")[1], token + 1)
@@ -185,10 +187,10 @@ def files__are_treated_with_care(t):
             contains(done.stderr, part)
         equal([f for f in os.listdir(t.dir) if f.endswith(".part")], [])
         with open(t.path("large"), "wb") as f:
-            f.truncate(256 << 20)
+            f.truncate((4 << 30) + 1)
         done = cli("restore", t.path("large"), "--yes")
         equal((done.returncode, done.stderr.count("\n")), (125, 1))
-        contains(done.stderr, "nothing was changed")
+        contains(done.stderr, "at most 4 GiB; nothing was changed")
 
 
 @test
@@ -356,6 +358,16 @@ def backup__from_a_node_that_is_gone_says_what_to_do(t):
             contains(done.stderr, part)
         equal([f for f in os.listdir(t.dir) if f.startswith("b")], [])
         ok(cli())
+        # A node that waits to be admitted has nothing to be backed up.
+        shutil.rmtree(follower.data)
+        follower.start()
+
+        def waits():
+            with contextlib.suppress(OSError):
+                return follower.ask("CLUSTER", "STATUS")["state"] == "waiting"
+        wait_until(waits)
+        with follower.connect() as c:
+            contains(str(refusal(c, "CLUSTER", "BACKUP")), "no state yet")
 
 
 def fake_backup(data, lost=0):
@@ -505,6 +517,7 @@ def full_disk__refuses_and_recovers(t):
             # What little is left is for the log, not for a backup.
             disk.give_back(16)
             equal(refusal(c, "CLUSTER", "BACKUP").code, "NOSPACE")
+            contains(n1.words(), "event=backup-failed")
             equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
             disk.fill()
             # The log has some room set aside; use it up.
