@@ -206,6 +206,11 @@ static void on_stepped(void *ctx, const struct pk_step *step)
     bool old = s->replay_until != 0 &&
                pk_replica_standing(s->replica).applied_index < s->replay_until;
     if (!old && s->trace != NULL) {
+        /* What ends by a restore ends in the time of the backup, which may be earlier. */
+        if (step->entry->kind == PK_ENTRY_ADOPT &&
+            step->effects->list[0].status == PK_OK) {
+            pk_trace_log_gap(s->trace, cluster_ms(s));
+        }
         pk_trace_log_step(s->trace, cluster_ms(s), step->command, step->effects);
     }
 }
