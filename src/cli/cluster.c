@@ -38,7 +38,7 @@ static const struct pk_option own[] = {
      "backup: of that node (default: a follower that keeps up)",
      offsetof(struct settings, from), 0, 0},
     {PK_OPTION_TEXT, 0, "rate", "RATE",
-     "backup, restore: at most so many bytes a second, such as 512K or 10M",
+     "backup, restore: bytes a second at most, such as 512K or 10M",
      offsetof(struct settings, rate), 0, 0},
     {0},
 };

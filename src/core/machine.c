@@ -513,7 +513,9 @@ static bool free_one(struct pk_machine *m)
 
 bool pk_machine_free_some(struct pk_machine *m, uint32_t count)
 {
-    for (; count > 0; count--) {
+    enum { BYTES_OF_ONE = 4096 }; /* freeing so many costs as much as a small thing */
+    while (count > 0) {
+        uint64_t stored = m->stats.stored_bytes;
         if (!free_one(m)) {
             pk_timer_free(m, m->sweep);
             pk_view_end(m);
@@ -522,6 +524,8 @@ bool pk_machine_free_some(struct pk_machine *m, uint32_t count)
             pk_door_resize(m, 0);
             return true;
         }
+        uint64_t cost = 1 + (stored - m->stats.stored_bytes) / BYTES_OF_ONE;
+        count -= cost < count ? (uint32_t)cost : count;
     }
     return false;
 }

@@ -26,7 +26,8 @@ struct pk_machine;
 struct pk_machine *pk_machine_new(void);
 void pk_machine_free(struct pk_machine *m);
 /* Frees at most `count` leases, claims, locks and fences of a machine that is no longer
- * used, so that no step of the caller grows with the state. True: the machine is gone. */
+ * used (fewer if they are large), so that no step of the caller grows with the state.
+ * True: the machine is gone. */
 bool pk_machine_free_some(struct pk_machine *m, uint32_t count);
 
 /* Advances the clock to max(clock, stamp), ends what is due, then runs the command.

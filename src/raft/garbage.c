@@ -40,6 +40,7 @@ static bool free_slice(struct pk_garbage_item *i)
     if (i->machine != NULL) {
         return pk_machine_free_some(i->machine, PK_GARBAGE_SLICE);
     }
+    PK_ASSERT(i->staging != NULL);
     unsigned left = PK_GARBAGE_SLICE / PIECE_COST;
     while (left > 0 && i->staging->refs == 1 && pk_staging_free_piece(i->staging)) {
         left--;
