@@ -21,6 +21,7 @@ enum {
     OPEN_MS = 1000,
     MAKE_MS = 3600 * 1000, /* for a node to write a large state to a slow disk */
     CHUNK_MS = 60 * 1000,
+    BUSY_MS = 15 * 1000,
     STARTS_MAX = 3, /* of one backup */
     CUTS_MAX = 20,  /* attempts to reach the node again, one after the other */
     LAG_MAX = 1000, /* entries that a follower may be behind */
@@ -129,14 +130,27 @@ static enum got ask(struct source *s, const char *const *words, size_t n, uint32
     return strcmp(s->code, "NOTFOUND") == 0 ? GONE : REFUSED;
 }
 
+/* A client that was killed keeps the node busy for 10 s: that long it may take. */
+static enum got ask_to_begin(struct source *s, struct pk_bytes *answer)
+{
+    static const char *const words[] = {"CLUSTER", "BACKUP"};
+    uint64_t began = pk_clock_ms();
+    enum got got = ask(s, words, 2, MAKE_MS, answer);
+    while (got == REFUSED && strcmp(s->code, "BUSY") == 0 &&
+           pk_clock_ms() - began < BUSY_MS) {
+        pk_cluster_pause();
+        got = ask(s, words, 2, MAKE_MS, answer);
+    }
+    return got;
+}
+
 /* Has the node make a backup. */
 static enum got begin(struct source *s)
 {
-    static const char *const words[] = {"CLUSTER", "BACKUP"};
     static const char *const keys[] = {"id", "index", "cluster_ms", "bytes"};
     uint64_t *const values[] = {&s->id, &s->index, &s->cluster_ms, &s->bytes};
     struct pk_bytes answer;
-    enum got got = ask(s, words, 2, MAKE_MS, &answer);
+    enum got got = ask_to_begin(s, &answer);
     if (got != GOT) {
         return got;
     }

@@ -176,16 +176,22 @@ static void forget(struct pk_backup_job *j)
 
 static void on_written(uv_work_t *w, int status);
 
+/* What has been written is of no use: begins anew in this turn or a later one. */
+static void start_over(struct pk_server *s)
+{
+    pk_replica_backup_end(s->replica);
+    s->backup.stage = PK_BACKUP_WAITS;
+    s->backup.bytes = 0;
+}
+
 /* Reads a slice of the state, and has it written. */
 static void make_slice(struct pk_server *s)
 {
     struct pk_backup_job *j = &s->backup;
     enum pk_source_state got =
         pk_replica_backup_read(s->replica, j->room, PK_BACKUP_SLICE, &j->len);
-    if (got == PK_SOURCE_GONE) { /* the state was replaced: this one is of no use */
-        pk_replica_backup_end(s->replica);
-        j->stage = PK_BACKUP_WAITS;
-        j->bytes = 0;
+    if (got == PK_SOURCE_GONE) { /* the state was replaced */
+        start_over(s);
         return;
     }
     j->at_end = got == PK_SOURCE_END;
@@ -210,7 +216,7 @@ static void on_written(uv_work_t *w, int status)
     } else {
         pk_replica_backup_end(s->replica);
         j->stage = PK_BACKUP_READY;
-        j->touched_ms = pk_clock_ms();
+        j->touched_ms = pk_conn_at(s, j->who) == NULL ? 0 : pk_clock_ms();
         answer_made(s);
     }
 }
@@ -251,11 +257,10 @@ static bool is_wanted(struct pk_server *s)
     switch (j->stage) {
     case PK_BACKUP_NONE:
         return false;
-    case PK_BACKUP_WAITS:
-    case PK_BACKUP_WRITING:
-        return pk_conn_at(s, j->who) != NULL;
     case PK_BACKUP_READY:
         return pk_clock_ms() - j->touched_ms < READ_MS;
+    case PK_BACKUP_WAITS:
+    case PK_BACKUP_WRITING:
     case PK_BACKUP_READING:
         break;
     }
@@ -278,21 +283,16 @@ static void begin(struct pk_conn *c)
                       "again later");
         return;
     }
-    make_wait(c);
-    if (j->stage == PK_BACKUP_WAITS || j->stage == PK_BACKUP_WRITING) {
-        return; /* whoever began it is gone, and this is as good */
-    }
-    uint64_t who = j->who;
     if (j->stage == PK_BACKUP_READY) {
         drop(s);
     }
     *j = (struct pk_backup_job){.stage = PK_BACKUP_WAITS,
                                 .id = pk_random() >> 1, /* fits RESP's integers */
-                                .who = who,
                                 .dir = s->options.data,
                                 .fd = -1,
                                 .room = pk_door_resize(NULL, PK_BACKUP_CHUNK)};
     j->work.data = j;
+    make_wait(c);
     pk_backup_turn(s);
 }
 

@@ -339,6 +339,48 @@ def backup__goes_on_with_another_node_when_its_node_is_killed(t):
 
 
 @test
+def backup__begins_anew_after_one_that_was_killed(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        with cluster.leader().connect() as c:
+            fill(c, 5)
+        words = ("cluster", "backup", t.path("b"), "--on", cluster.url)
+        part = t.path("b.part")
+        job = t.start(*words, "--rate", "10K")
+        wait_until(lambda: os.path.exists(part) and os.path.getsize(part) > 0)
+        job.kill()
+        job.communicate()
+        check(os.path.exists(part) and not os.path.exists(t.path("b")), "it was whole")
+        ok(t.picket(*words))
+        check(not os.path.exists(part), "the part is still there")
+        ok(t.picket("cluster", "restore", t.path("b"), "--yes", "--on", cluster.url))
+
+
+@test
+def progress__is_shown_on_a_terminal(t):
+    def shown(*words):
+        ours, theirs = os.openpty()
+        with os.fdopen(ours, "rb", buffering=0) as f:
+            job = t.start("cluster", *words, "--on", cluster.url, stderr=theirs)
+            os.close(theirs)
+            text = b""
+            with contextlib.suppress(OSError):  # the end of a terminal
+                while data := f.read(4096):
+                    text += data
+            equal(job.wait(), 0)
+            return text.decode()
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        with cluster.leader().connect() as c:
+            fill(c, 6)
+        said = shown("backup", t.path("b"))
+        size = os.path.getsize(t.path("b"))
+        for part in (f" % of {size} bytes fetched", f"100 % of {size} bytes fetched",
+                     "verified"):
+            contains(said, part)
+        contains(shown("restore", t.path("b"), "--yes"), f"100 % of {size} bytes sent")
+        equal(shown("backup", t.path("q"), "-q"), "")
+
+
+@test
 def backup__from_a_node_that_is_gone_says_what_to_do(t):
     with Cluster(t.program, t.path("c"), 3) as cluster:
         cli = lambda *w: t.picket("cluster", "backup", t.path("b"), *w, "--on",
