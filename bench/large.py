@@ -320,11 +320,17 @@ def expiry(b, o):
 
 
 def values(b, o):
-    """Large values: snapshots and a backup of them."""
+    """Large values: snapshots, backup and restore of them."""
     with b.event(f"{o.values_mb} MB of values written"):
         fill_values(b.cluster.leader(), o.values_mb)
     with b.event("snapshots while clients write, 20 s"):
         write_on(b, 20)
+    with tempfile.TemporaryDirectory() as folder:
+        backup = os.path.join(folder, "backup")
+        with b.event("backup of the values"):
+            b.picket("cluster", "backup", backup)
+        with b.event("restore of the values"):
+            b.picket("cluster", "restore", backup, "--yes")
 
 
 EVENTS = {"large state": large_state, "expiry": expiry, "values": values}

@@ -79,7 +79,7 @@ _picket() {
             fence) [[ $before == file ]] && _picket_files "$word" ;;
             sim) _picket_files "$word" ;;
             cluster)
-                [[ $before == backup || $before == restore ]] && _picket_files "$word"
+                [[ $before == @(backup|restore|recover) ]] && _picket_files "$word"
                 ;;
             *) _picket_offer "$(_picket_locks "$word")" "$word" ;;
             esac

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -16,6 +17,8 @@ enum { HANDOVER_MS = 10000, LEADER_MS = 10000, NOBODY_MS = 2000, PAIRS_MAX = 15 
 struct settings {
     struct pk_common common;
     bool force, yes;
+    const char *from, *rate;
+    uint64_t rate_bytes; /* a second; 0: no limit */
     const struct pk_words *words;
 };
 
@@ -31,6 +34,12 @@ static const struct pk_option own[] = {
      offsetof(struct settings, force), 0, 0},
     {PK_OPTION_FLAG, 0, "yes", NULL, "restore: yes, end all leases",
      offsetof(struct settings, yes), 0, 0},
+    {PK_OPTION_TEXT, 0, "from", "NODE",
+     "backup: of that node (default: a follower that keeps up)",
+     offsetof(struct settings, from), 0, 0},
+    {PK_OPTION_TEXT, 0, "rate", "RATE",
+     "backup, restore: bytes a second at most, such as 512K or 10M",
+     offsetof(struct settings, rate), 0, 0},
     {0},
 };
 
@@ -48,12 +57,16 @@ static int show_status(struct pk_cluster *c, const struct settings *s)
 
 static int back_up(struct pk_cluster *c, const struct settings *s)
 {
-    return pk_cluster_backup(c, s->words->at[1], s->force);
+    struct pk_backup_wish w = {.file = s->words->at[1],
+                               .force = s->force,
+                               .from = s->from,
+                               .rate = s->rate_bytes};
+    return pk_cluster_backup(c, &w);
 }
 
 static int restore(struct pk_cluster *c, const struct settings *s)
 {
-    return pk_cluster_restore(c, s->words->at[1], s->yes);
+    return pk_cluster_restore(c, s->words->at[1], s->yes, s->rate_bytes);
 }
 
 /* ---- who belongs to it ---- */
@@ -306,6 +319,42 @@ static const struct action *find_action(const char *name)
     return NULL;
 }
 
+/* A number and K, M or G. False: it is none, or 0. */
+static bool read_rate(const char *text, uint64_t *out)
+{
+    static const char units[] = "KMG";
+    enum { UNIT_BITS = 10, RATE_BITS_MAX = 40 };
+    char *end;
+    *out = strtoull(text, &end, 10);
+    const char *unit = *end == '\0' ? NULL : strchr(units, *end);
+    if (text[0] < '0' || text[0] > '9' || *out == 0 || *out >> RATE_BITS_MAX != 0) {
+        return false;
+    }
+    if (unit != NULL) {
+        *out <<= UNIT_BITS * (unit - units + 1);
+        end++;
+    }
+    return *end == '\0' && *out >> RATE_BITS_MAX == 0;
+}
+
+/* --from and --rate; 0: nothing is wrong. */
+static int check_transfer(struct settings *s, const struct action *a)
+{
+    if (s->from != NULL && a->act != back_up) {
+        return pk_errors_fail("cluster: --from is for backup, not for %s", a->name);
+    }
+    if (s->rate != NULL && a->act != back_up && a->act != restore) {
+        return pk_errors_fail("cluster: --rate is for backup and restore, not for %s",
+                              a->name);
+    }
+    if (s->rate != NULL && !read_rate(s->rate, &s->rate_bytes)) {
+        return pk_errors_fail("cluster: --rate \"%s\" is not a number of bytes a second, "
+                              "such as 512K or 10M",
+                              s->rate);
+    }
+    return 0;
+}
+
 /* What the words and options are wrong about together; 0: nothing. */
 static int check_words(const struct settings *s, const struct action *a)
 {
@@ -344,6 +393,9 @@ static int run(int argc, char **argv)
     }
     const struct action *action = find_action(words.at[0]);
     code = check_words(&s, action);
+    if (code == 0) {
+        code = check_transfer(&s, action);
+    }
     if (code == 0 && action->act == recover) {
         return recover(NULL, &s); /* asks no node */
     }
@@ -366,8 +418,8 @@ const struct pk_cli_verb pk_cli_cluster = {
              "replace NAME\n"
              "remove NAME\n"
              "transfer [NAME]\n"
-             "backup FILE|- [--force]\n"
-             "restore FILE|- --yes\n"
+             "backup FILE|- [--from NODE] [--rate RATE] [--force]\n"
+             "restore FILE|- --yes [--rate RATE]\n"
              "recover DIR FILE|- [--force]\n"
              "limits [-o json]\n"
              "configure NAME=VALUE...",
@@ -386,10 +438,12 @@ const struct pk_cli_verb pk_cli_cluster = {
         "             that is lost: start it with its old --name and --cluster first\n"
         "  remove     takes a node out. A leader hands over first\n"
         "  transfer   makes NAME the leader, or whoever is best\n"
-        "  backup     writes the whole state to FILE\n"
-        "  restore    replaces the whole state by that of FILE. All leases end, and "
-        "tokens go\n"
-        "             on above all that were ever given out\n"
+        "  backup     writes the whole state of one node, a follower if there is one, to "
+        "FILE,\n"
+        "             and verifies what it has written. FILE appears when it is whole\n"
+        "  restore    replaces the whole state by that of FILE, which is verified first. "
+        "All\n"
+        "             leases end, and tokens go on above all that were ever given out\n"
         "  recover    when a majority of the nodes is lost for good: writes the state in "
         "DIR, the\n"
         "             data directory of a stopped survivor, to FILE, for a restore into "
@@ -417,7 +471,8 @@ const struct pk_cli_verb pk_cli_cluster = {
              "       reach, a refusal",
     .examples = "  picket cluster status --on picket://10.0.0.1,10.0.0.2,10.0.0.3\n"
                 "  picket cluster status -o json | jq .failures_tolerated\n"
-                "  picket cluster backup locks-$(date +%F).backup\n"
+                "  picket cluster backup locks-$(date +%F).backup --rate 10M\n"
+                "  picket cluster restore locks-2026-03-01.backup --yes\n"
                 "  picket cluster replace n2\n"
                 "  picket cluster configure lock_waiters=50000",
     .words = "what to do (status, add, promote, replace, remove, transfer, backup ...)",

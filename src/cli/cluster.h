@@ -149,12 +149,19 @@ void pk_cluster_summary(const struct pk_cluster_view *v, char *out, size_t size)
 
 int pk_cluster_status(struct pk_cluster *c, bool json);
 
-/* ---- cluster_backup.c ---- */
+/* ---- cluster_backup.c, cluster_restore.c ---- */
 
-/* `file` "-" is standard output or input. All return the exit code. */
+/* `file` "-" is standard output or input; `rate` is in bytes a second, 0: no limit. All
+ * return the exit code. */
+struct pk_backup_wish {
+    const char *file;
+    bool force;       /* replace the file */
+    const char *from; /* the node's name; NULL: a follower, if there is one */
+    uint64_t rate;
+};
+int pk_cluster_backup(struct pk_cluster *c, const struct pk_backup_wish *w);
 /* Writes the state in the directory of a node that does not run to a backup. */
 int pk_cluster_recover(const char *dir, const char *file, bool force);
-int pk_cluster_backup(struct pk_cluster *c, const char *file, bool force);
-int pk_cluster_restore(struct pk_cluster *c, const char *file, bool yes);
+int pk_cluster_restore(struct pk_cluster *c, const char *file, bool yes, uint64_t rate);
 
 #endif

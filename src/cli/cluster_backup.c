@@ -1,142 +1,327 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Backup and restore.
- *
- * A backup is looked through before it is kept, and before it is restored: a damaged one
- * costs a sentence and changes nothing. Pieces of a restore gather in the cluster until
- * the last word, ADOPT, makes them the state; a piece at 0 begins anew, so whatever goes
- * wrong on the way, one starts over. When the answer to ADOPT is lost, ADOPT is sent
- * again: if the first one was done, the second finds nothing to adopt and is refused, and
- * the tokens tell, since an adoption leaps over 2^32 of them.
+ * Backup, and the state of a survivor. A backup comes in chunks from one node, which has
+ * made it for us (server/backup.h): from a follower if there is one that keeps up, so
+ * that the leader need not do it. After a cut we go on with the same node; if the node is
+ * gone, or has no longer that backup, we begin anew, with another one.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "cli/backup_file.h"
 #include "cli/cluster.h"
 #include "cli/errors.h"
 #include "core/door.h"
-#include "host/fd.h"
-#include "host/memory.h"
+#include "host/clock.h"
+#include "raft/backup.h"
 #include "raft/recover.h"
-#include "raft/replica.h"
 
 enum {
-    PIECE_BYTES = 512 * 1024,
-    BACKUP_MS = 120000, /* for a large state to come over a slow line */
-    STARTS_MAX = 3,     /* of one restore */
+    OPEN_MS = 1000,
+    MAKE_MS = 3600 * 1000, /* for a node to write a large state to a slow disk */
+    CHUNK_MS = 60 * 1000,
+    BUSY_MS = 15 * 1000,
+    STARTS_MAX = 3, /* of one backup */
+    CUTS_MAX = 20,  /* attempts to reach the node again, one after the other */
+    LAG_MAX = 1000, /* entries that a follower may be behind */
 };
 
-#define TOKEN_LEAP (UINT64_C(1) << 32)
+/* A backup that a node keeps for us. */
+struct source {
+    struct pk_ask line;
+    bool open;
+    char name[PK_CLUSTER_TEXT_MAX], at[PK_CLUSTER_TEXT_MAX];
+    uint64_t id, index, cluster_ms, bytes;
+    char code[16], why[480]; /* of the last thing that went wrong */
+};
 
-/* ---- backup ---- */
+/* ---- which node ---- */
 
-static bool sync_folder_of(const char *file)
+static bool keeps_up(const struct pk_cluster_view *v, const struct pk_cluster_node *n)
 {
-    char *copy = pk_memory_copy(file);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool synced = fd >= 0 && fsync(fd) == 0;
-    pk_fd_close(&fd);
-    free(copy);
-    return synced;
+    enum pk_member_state state = pk_cluster_state(v, n);
+    return n->answered && strcmp(n->role, "voter") == 0 &&
+           (state == PK_STATE_FOLLOWER ||
+            (state == PK_STATE_LAGGING && n->match + LAG_MAX >= v->commit_index));
 }
 
-/* FILE is either as it was or the whole backup. */
-static int keep(const char *file, struct pk_bytes backup)
+/* A voter that follows the leader and has most of its log, but not `gone`; else the
+ * leader; NULL: there is none. */
+static const struct pk_cluster_node *choose(struct pk_cluster_view *v, const char *gone)
 {
-    char *fresh = pk_memory_print("%s.tmp", file);
-    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool made = fd >= 0;
-    bool kept = made && pk_fd_write(fd, backup.data, backup.len) && fsync(fd) == 0 &&
-                rename(fresh, file) == 0 && sync_folder_of(file);
-    int error = errno;
-    pk_fd_close(&fd);
-    if (made && !kept) {
-        (void)unlink(fresh);
+    const struct pk_cluster_node *best = NULL;
+    if (v->leader[0] == '\0') {
+        return NULL;
     }
-    int code = kept ? 0
-                    : pk_errors_fail("cluster: backup: can't write %s: %s",
-                                     made ? file : fresh, strerror(error));
-    free(fresh);
+    for (size_t i = 0; i < v->count; i++) {
+        const struct pk_cluster_node *n = &v->nodes[i];
+        bool more = best == NULL || n->match > best->match;
+        if (keeps_up(v, n) && more && strcmp(n->name, gone) != 0) {
+            best = n;
+        }
+    }
+    return best != NULL ? best : pk_cluster_node(v, v->leader);
+}
+
+/* 0, or an exit code after having said why. */
+static int find_source(struct pk_cluster *c, const char *from, struct source *s)
+{
+    struct pk_cluster_view *v = pk_door_resize(NULL, sizeof *v);
+    *v = (struct pk_cluster_view){0};
+    pk_cluster_look(c, v);
+    const struct pk_cluster_node *n =
+        from != NULL ? pk_cluster_node(v, from) : choose(v, s->name);
+    int code = 0;
+    if (from != NULL && (n == NULL || !n->answered)) {
+        code = pk_errors_fail("cluster: backup: node \"%s\" %s; see 'picket cluster "
+                              "status'",
+                              from, n == NULL ? "is no member" : "does not answer");
+    } else if (n == NULL || !n->answered) {
+        code = pk_errors_fail("cluster: backup: not done, since %s has no leader that "
+                              "answers (%s); name a node by --from, or see 'picket "
+                              "cluster status'",
+                              c->url, v->answered ? "nobody leads" : v->why);
+    } else {
+        (void)snprintf(s->name, sizeof s->name, "%s", n->name);
+        (void)snprintf(s->at, sizeof s->at, "%s", n->at);
+    }
+    pk_door_resize(v, 0);
     return code;
 }
 
-static int put_out(struct pk_bytes backup)
+/* ---- asking it ---- */
+
+/* CUT: nothing was answered, ask again; GONE: the node has no such backup any more, or
+ * does not answer; REFUSED: asking again would not help. */
+enum got { GOT, CUT, GONE, REFUSED };
+
+static void close_line(struct source *s)
 {
-    return pk_fd_write(STDOUT_FILENO, backup.data, backup.len)
-               ? 0
-               : pk_errors_fail("cluster: backup: can't write the output: %s",
-                                strerror(errno));
+    if (s->open) {
+        pk_ask_close(&s->line);
+        s->open = false;
+    }
 }
 
-static int check_target(const char *file, bool force)
+static enum got ask(struct source *s, const char *const *words, size_t n, uint32_t ms,
+                    struct pk_bytes *answer)
 {
-    struct stat st;
-    if (strcmp(file, "-") == 0) {
-        return isatty(STDOUT_FILENO) == 0
-                   ? 0
-                   : pk_errors_fail("cluster: backup: it is no text; send it into a file "
-                                    "or a pipe");
+    bool sent;
+    if (!s->open) {
+        s->open = pk_ask_open(&s->line, s->at, OPEN_MS);
     }
-    if (!force && lstat(file, &st) == 0) {
-        return pk_errors_fail("cluster: backup: %s is there already; choose another name "
-                              "or say --force",
-                              file);
+    if (!s->open || !pk_ask_words(&s->line, words, n, ms, answer, &sent)) {
+        (void)snprintf(s->why, sizeof s->why, "%s", s->line.why);
+        close_line(s);
+        return CUT;
     }
-    return 0;
+    struct pk_resp_cursor cursor = {.rest = *answer};
+    struct pk_resp_value v = pk_resp_next(&cursor);
+    if (v.type != PK_RESP_ERROR) {
+        return GOT;
+    }
+    const char *space = memchr(v.bytes.data, ' ', v.bytes.len);
+    size_t code = space == NULL ? v.bytes.len : (size_t)(space - v.bytes.data);
+    size_t skip = space == NULL ? 0 : code + 1;
+    (void)snprintf(s->code, sizeof s->code, "%.*s", (int)code, v.bytes.data);
+    (void)snprintf(s->why, sizeof s->why, "%.*s", (int)(v.bytes.len - skip),
+                   v.bytes.data + skip);
+    return strcmp(s->code, "NOTFOUND") == 0 ? GONE : REFUSED;
 }
 
-int pk_cluster_backup(struct pk_cluster *c, const char *file, bool force)
+/* A client that was killed keeps the node busy for 10 s: that long it may take. */
+static enum got ask_to_begin(struct source *s, struct pk_bytes *answer)
 {
     static const char *const words[] = {"CLUSTER", "BACKUP"};
-    struct pk_cluster_answer a;
-    int code = check_target(file, force);
+    uint64_t began = pk_clock_ms();
+    enum got got = ask(s, words, 2, MAKE_MS, answer);
+    while (got == REFUSED && strcmp(s->code, "BUSY") == 0 &&
+           pk_clock_ms() - began < BUSY_MS) {
+        pk_cluster_pause();
+        got = ask(s, words, 2, MAKE_MS, answer);
+    }
+    return got;
+}
+
+/* Has the node make a backup. */
+static enum got begin(struct source *s)
+{
+    static const char *const keys[] = {"id", "index", "cluster_ms", "bytes"};
+    uint64_t *const values[] = {&s->id, &s->index, &s->cluster_ms, &s->bytes};
+    struct pk_bytes answer;
+    enum got got = ask_to_begin(s, &answer);
+    if (got != GOT) {
+        return got;
+    }
+    struct pk_resp_cursor cursor = {.rest = answer};
+    struct pk_resp_value map = pk_resp_next(&cursor);
+    bool is_map = map.type == PK_RESP_MAP || map.type == PK_RESP_ARRAY;
+    uint32_t pairs = !is_map ? 0 : map.type == PK_RESP_MAP ? map.n : map.n / 2;
+    for (uint32_t i = 0; i < pairs && !cursor.bad; i++) {
+        struct pk_bytes key = pk_resp_next(&cursor).bytes;
+        struct pk_resp_value v = pk_resp_next(&cursor);
+        for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+            if (v.type == PK_RESP_INT && pk_resp_is(key, keys[k])) {
+                *values[k] = (uint64_t)v.number;
+            }
+        }
+    }
+    if (!is_map || s->id == 0 || s->bytes == 0) {
+        (void)snprintf(s->why, sizeof s->why,
+                       "node %s does not make backups in chunks; is it of an older "
+                       "version?",
+                       s->name);
+        return REFUSED;
+    }
+    return GOT;
+}
+
+static enum got fetch_chunk(struct source *s, uint64_t offset, size_t len,
+                            struct pk_bytes *out)
+{
+    char id[24], at[24], count[24];
+    const char *const words[] = {"CLUSTER", "BACKUP", id, at, count};
+    struct pk_bytes answer;
+    (void)snprintf(id, sizeof id, "%" PRIu64, s->id);
+    (void)snprintf(at, sizeof at, "%" PRIu64, offset);
+    (void)snprintf(count, sizeof count, "%zu", len);
+    enum got got = CUT;
+    for (int i = 0; i < CUTS_MAX && got == CUT; i++) {
+        if (i > 0) {
+            pk_cluster_pause();
+        }
+        got = ask(s, words, 5, CHUNK_MS, &answer);
+    }
+    if (got != GOT) {
+        return got == CUT ? GONE : got;
+    }
+    struct pk_resp_cursor cursor = {.rest = answer};
+    *out = pk_resp_next(&cursor).bytes;
+    if (out->len == 0 || out->len > len) {
+        (void)snprintf(s->why, sizeof s->why, "node %s sent a wrong chunk", s->name);
+        return REFUSED;
+    }
+    return GOT;
+}
+
+/* The node need not keep it any longer. If that is lost, the node drops it later. */
+static void let_go(struct source *s)
+{
+    char id[24];
+    const char *const words[] = {"CLUSTER", "BACKUP", id, "END"};
+    struct pk_bytes answer;
+    (void)snprintf(id, sizeof id, "%" PRIu64, s->id);
+    (void)ask(s, words, 4, OPEN_MS, &answer);
+}
+
+/* ---- the whole ---- */
+
+/* From the beginning to the end, or until the node is gone. *code: an exit code, if it
+ * was the file that failed. */
+static enum got fetch_all(struct source *s, struct pk_backup_file *f,
+                          const struct pk_pace *pace, int *code)
+{
+    enum got got = begin(s);
+    if (got == GOT) {
+        pk_errors_detail("node %s has made a backup of %" PRIu64 " bytes", s->name,
+                         s->bytes);
+    }
+    while (got == GOT && *code == 0 && f->bytes < s->bytes) {
+        struct pk_bytes chunk;
+        uint64_t left = s->bytes - f->bytes;
+        size_t most = pk_pace_chunk(pace, PK_BACKUP_CHUNK);
+        got = fetch_chunk(s, f->bytes, left < most ? (size_t)left : most, &chunk);
+        if (got == GOT) {
+            *code = pk_backup_file_write(f, chunk.data, chunk.len);
+            pk_pace_show("fetched", f->bytes, s->bytes);
+            pk_pace_keep(pace, f->bytes);
+        }
+    }
+    if (got == GOT) {
+        let_go(s);
+    }
+    return got == CUT ? GONE : got;
+}
+
+static int fetch(struct pk_cluster *c, const struct pk_backup_wish *w,
+                 struct pk_backup_file *f, struct source *s)
+{
+    enum got got = GONE;
+    int code = 0;
+    for (int i = 0; i < STARTS_MAX && got == GONE && code == 0; i++) {
+        struct pk_pace pace = {.rate = w->rate, .began_ms = pk_clock_ms()};
+        code = pk_backup_file_restart(f);
+        if (code == 0) {
+            code = find_source(c, w->from, s);
+        }
+        if (code == 0) {
+            got = fetch_all(s, f, &pace, &code);
+        }
+        close_line(s);
+    }
+    if (code != 0 || got == GOT) {
+        return code;
+    }
+    return pk_errors_fail("cluster: backup: not done: node %s: %s; %s", s->name, s->why,
+                          strcmp(s->code, "NOSPACE") == 0
+                              ? "name another one by --from"
+                              : "repeat it, or name another node by --from");
+}
+
+int pk_cluster_backup(struct pk_cluster *c, const struct pk_backup_wish *w)
+{
+    struct pk_backup_file f;
+    struct source s = {.line = {.fd = -1}};
+    int code = pk_backup_file_check("backup", w->file, w->force);
+    if (code == 0) {
+        code = pk_backup_file_open(&f, "backup", w->file);
+    }
     if (code != 0) {
         return code;
     }
-    enum pk_cluster_got got = pk_cluster_ask_words(c, words, 2, BACKUP_MS, &a);
-    if (got != PK_CLUSTER_OK) {
-        return pk_cluster_fail(c, "backup", got, &a);
-    }
-    struct pk_resp_cursor cursor = {.rest = a.value};
-    struct pk_bytes backup = pk_resp_next(&cursor).bytes;
-    const char *wrong = pk_backup_wrong((const unsigned char *)backup.data, backup.len);
-    if (wrong != NULL) {
-        return pk_errors_fail("cluster: backup: what came is of no use: %s; ask again",
-                              wrong);
-    }
-    if (strcmp(file, "-") == 0) {
-        return put_out(backup);
-    }
-    code = keep(file, backup);
+    code = fetch(c, w, &f, &s);
     if (code == 0) {
-        pk_errors_remark("%u bytes in %s", (unsigned)backup.len, file);
+        code = pk_backup_file_keep(&f);
+    }
+    pk_backup_file_close(&f);
+    if (code == 0) {
+        pk_errors_remark("%" PRIu64 " bytes in %s, verified: the state of node %s after "
+                         "entry %" PRIu64 ", cluster time %" PRIu64 " ms",
+                         s.bytes, strcmp(w->file, "-") == 0 ? "standard output" : w->file,
+                         s.name, s.index, s.cluster_ms);
     }
     return code;
 }
 
 /* ---- recover ---- */
 
+static bool write_recovered(void *ctx, const void *bytes, size_t len)
+{
+    return pk_backup_file_write(ctx, bytes, len) == 0;
+}
+
 int pk_cluster_recover(const char *dir, const char *file, bool force)
 {
     char why[1024] = "";
     struct pk_recovered r;
-    int code = check_target(file, force);
+    struct pk_backup_file f;
+    int code = pk_backup_file_check("recover", file, force);
+    if (code == 0) {
+        code = pk_backup_file_open(&f, "recover", file);
+    }
     if (code != 0) {
         return code;
     }
-    if (!pk_recover(dir, &r, why, sizeof why)) {
-        return pk_errors_fail("cluster: recover: %s", why);
+    if (!pk_recover(dir, write_recovered, &f, &r, why, sizeof why)) {
+        /* An empty sentence: the file failed, and has said so. */
+        code =
+            why[0] == '\0' ? PK_EXIT_ERROR : pk_errors_fail("cluster: recover: %s", why);
     }
-    struct pk_bytes backup = pk_bytes(r.backup, r.len);
-    code = strcmp(file, "-") == 0 ? put_out(backup) : keep(file, backup);
-    pk_door_resize(r.backup, 0);
+    if (code == 0) {
+        code = pk_backup_file_keep(&f);
+    }
+    pk_backup_file_close(&f);
     if (code == 0) {
         pk_errors_remark("the log of node %s ends with entry %" PRIu64 " of term %" PRIu64
                          ". Of several survivors take the one with the highest term, and "
@@ -144,154 +329,5 @@ int pk_cluster_recover(const char *dir, const char *file, bool force)
                          "with empty directories, and 'picket cluster restore %s --yes'",
                          r.name, r.index, r.term, file);
     }
-    return code;
-}
-
-/* ---- restore ---- */
-
-struct backup {
-    unsigned char *bytes;
-    size_t len, capacity;
-};
-
-static int read_all(int fd, const char *name, struct backup *b)
-{
-    ssize_t n = 1;
-    while (n != 0) {
-        if (b->len == b->capacity) {
-            b->capacity = b->capacity == 0 ? PIECE_BYTES : 2 * b->capacity;
-            b->bytes = pk_door_resize(b->bytes, b->capacity);
-        }
-        n = read(fd, b->bytes + b->len, b->capacity - b->len);
-        if (n < 0 && errno != EINTR) {
-            return pk_errors_fail("cluster: restore: can't read %s: %s", name,
-                                  strerror(errno));
-        }
-        b->len += n > 0 ? (size_t)n : 0;
-        if (b->len > PK_BACKUP_MAX) {
-            break; /* which pk_backup_wrong says */
-        }
-    }
-    const char *wrong = pk_backup_wrong(b->bytes, b->len);
-    return wrong == NULL ? 0
-                         : pk_errors_fail("cluster: restore: %s: %s; nothing was changed",
-                                          name, wrong);
-}
-
-static int load(const char *file, struct backup *b)
-{
-    if (strcmp(file, "-") == 0) {
-        return read_all(STDIN_FILENO, "standard input", b);
-    }
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return pk_errors_fail("cluster: restore: can't open %s: %s", file,
-                              strerror(errno));
-    }
-    int code = read_all(fd, file, b);
-    pk_fd_close(&fd);
-    return code;
-}
-
-static void show_progress(size_t sent, size_t len)
-{
-    if (!pk_errors_quiet() && isatty(STDERR_FILENO) == 1) {
-        (void)fprintf(stderr, "\rpicket: %3u %% sent%s",
-                      (unsigned)(len == 0 ? 100 : sent * 100 / len),
-                      sent == len ? "\n" : "");
-    }
-}
-
-static enum pk_cluster_got send_piece(struct pk_cluster *c, const struct backup *b,
-                                      size_t at, struct pk_cluster_answer *a)
-{
-    size_t len = b->len - at < PIECE_BYTES ? b->len - at : PIECE_BYTES;
-    char offset[24];
-    struct pk_resp_out request = {0};
-    (void)snprintf(offset, sizeof offset, "%zu", at);
-    pk_resp_array(&request, 4);
-    pk_resp_text(&request, "CLUSTER");
-    pk_resp_text(&request, "RESTORE");
-    pk_resp_text(&request, offset);
-    pk_resp_bulk(&request, pk_bytes(b->bytes + at, len));
-    enum pk_cluster_got got = pk_cluster_ask(c, &request, PK_CLUSTER_CHANGE_MS, true, a);
-    pk_resp_free(&request);
-    return got;
-}
-
-/* All pieces, from the beginning. UNKNOWN: nobody knows how many are there. */
-static enum pk_cluster_got send_pieces(struct pk_cluster *c, const struct backup *b,
-                                       struct pk_cluster_answer *a)
-{
-    enum pk_cluster_got got = PK_CLUSTER_OK;
-    for (size_t at = 0; at < b->len && got == PK_CLUSTER_OK; at += PIECE_BYTES) {
-        show_progress(at, b->len);
-        got = send_piece(c, b, at, a);
-    }
-    if (got == PK_CLUSTER_OK) {
-        show_progress(b->len, b->len);
-    }
-    return got;
-}
-
-/* The last token that the leader has given out. False: not known. */
-static bool last_token(struct pk_cluster *c, uint64_t *token)
-{
-    static const char *const words[] = {"INFO"};
-    static const char key[] = "last_token:";
-    struct pk_cluster_answer a;
-    if (pk_cluster_ask_words(c, words, 1, PK_CLUSTER_ANSWER_MS, &a) != PK_CLUSTER_OK) {
-        return false;
-    }
-    struct pk_resp_cursor cursor = {.rest = a.value};
-    struct pk_bytes text = pk_resp_next(&cursor).bytes;
-    const char *at = memmem(text.data, text.len, key, strlen(key));
-    *token = at == NULL ? 0 : strtoull(at + strlen(key), NULL, 10);
-    return at != NULL;
-}
-
-static int adopt(struct pk_cluster *c)
-{
-    static const char *const words[] = {"CLUSTER", "ADOPT"};
-    struct pk_cluster_answer a;
-    uint64_t before = 0;
-    uint64_t after = 0;
-    bool known = last_token(c, &before);
-    enum pk_cluster_got got = pk_cluster_ask_words(c, words, 2, PK_CLUSTER_CHANGE_MS, &a);
-    if (got == PK_CLUSTER_REFUSED && a.repeated && known && last_token(c, &after) &&
-        after >= before + TOKEN_LEAP) {
-        return 0; /* the first one was done */
-    }
-    if (got == PK_CLUSTER_UNKNOWN) {
-        return pk_errors_fail("cluster: restore: it may or may not have been done (%s); "
-                              "'picket ls' shows the locks of the backup as free if it "
-                              "was, and repeating it does no harm",
-                              a.why);
-    }
-    return got == PK_CLUSTER_OK ? 0 : pk_cluster_fail(c, "restore", got, &a);
-}
-
-int pk_cluster_restore(struct pk_cluster *c, const char *file, bool yes)
-{
-    struct backup b = {0};
-    struct pk_cluster_answer a;
-    int code = load(file, &b);
-    if (code == 0 && !yes) {
-        code = pk_errors_fail("cluster: restore: this ends all leases of %s and replaces "
-                              "everything in it; say --yes if you mean it",
-                              c->url);
-    }
-    if (code == 0) {
-        enum pk_cluster_got got = PK_CLUSTER_UNKNOWN;
-        for (int i = 0; i < STARTS_MAX && got == PK_CLUSTER_UNKNOWN; i++) {
-            got = send_pieces(c, &b, &a);
-        }
-        code = got == PK_CLUSTER_OK ? adopt(c) : pk_cluster_fail(c, "restore", got, &a);
-    }
-    if (code == 0) {
-        pk_errors_remark("restored; all leases were ended, and tokens go on above all "
-                         "that were ever given out");
-    }
-    pk_door_resize(b.bytes, 0);
     return code;
 }

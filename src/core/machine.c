@@ -491,26 +491,49 @@ struct pk_machine *pk_machine_new(void)
     return m;
 }
 
-void pk_machine_free(struct pk_machine *m)
+/* Frees one claim, lease, lock or fence. False: there is none left. */
+static bool free_one(struct pk_machine *m)
 {
-    if (m == NULL) {
-        return;
-    }
-    struct pk_node *n;
-    while ((n = pk_tree_first(&m->leases)) != NULL) {
-        pk_lease_free(m, PK_OWNER(n, struct pk_lease, by_id));
-    }
-    while ((n = pk_tree_first(&m->locks)) != NULL) {
+    struct pk_node *n = pk_tree_first(&m->leases);
+    if (n != NULL) {
+        struct pk_lease *l = PK_OWNER(n, struct pk_lease, by_id);
+        struct pk_node *claim = pk_tree_first(&l->claims);
+        if (claim != NULL) {
+            pk_claim_free(m, PK_OWNER(claim, struct pk_claim, node));
+        } else {
+            pk_lease_free(m, l);
+        }
+    } else if ((n = pk_tree_first(&m->locks)) != NULL) {
         pk_lock_free(m, PK_OWNER(n, struct pk_lock, node));
-    }
-    while ((n = pk_tree_first(&m->fences)) != NULL) {
+    } else if ((n = pk_tree_first(&m->fences)) != NULL) {
         pk_fence_free(m, PK_OWNER(n, struct pk_fence, node));
     }
-    pk_timer_free(m, m->sweep);
-    pk_view_end(m);
-    pk_replies_free(&m->replies);
-    pk_door_resize(m->touched, 0);
-    pk_door_resize(m, 0);
+    return n != NULL;
+}
+
+bool pk_machine_free_some(struct pk_machine *m, uint32_t count)
+{
+    enum { BYTES_OF_ONE = 4096 }; /* freeing so many costs as much as a small thing */
+    while (count > 0) {
+        uint64_t stored = m->stats.stored_bytes;
+        if (!free_one(m)) {
+            pk_timer_free(m, m->sweep);
+            pk_view_end(m);
+            pk_replies_free(&m->replies);
+            pk_door_resize(m->touched, 0);
+            pk_door_resize(m, 0);
+            return true;
+        }
+        uint64_t cost = 1 + (stored - m->stats.stored_bytes) / BYTES_OF_ONE;
+        count -= cost < count ? (uint32_t)cost : count;
+    }
+    return false;
+}
+
+void pk_machine_free(struct pk_machine *m)
+{
+    while (m != NULL && !pk_machine_free_some(m, UINT32_MAX)) {
+    }
 }
 
 uint64_t pk_machine_clock(const struct pk_machine *m)

@@ -25,6 +25,10 @@ struct pk_machine;
 /* An empty machine with the default limits, clock 0, no token given out yet. */
 struct pk_machine *pk_machine_new(void);
 void pk_machine_free(struct pk_machine *m);
+/* Frees at most `count` leases, claims, locks and fences of a machine that is no longer
+ * used (fewer if they are large), so that no step of the caller grows with the state.
+ * True: the machine is gone. */
+bool pk_machine_free_some(struct pk_machine *m, uint32_t count);
 
 /* Advances the clock to max(clock, stamp), ends what is due, then runs the command.
  * Appends to `out` (see effect.h for the order); never fails. `c` is borrowed for the
@@ -84,8 +88,15 @@ bool pk_restore_feed(struct pk_restore *s, const void *bytes, size_t len);
 uint32_t pk_restore_version(const struct pk_restore *s);
 /* The digest of what has been read so far. */
 uint64_t pk_restore_digest(const struct pk_restore *s);
+/* Whether the end has been read, and the digest there is that of the machine. */
+bool pk_restore_is_complete(const struct pk_restore *s);
 /* The machine, or NULL when the snapshot was not complete; frees `s`. */
 struct pk_machine *pk_restore_end(struct pk_restore *s);
+/* The machine, complete or not; frees `s`. One that is not complete can only be freed. */
+struct pk_machine *pk_restore_take(struct pk_restore *s);
+/* Like pk_restore_begin, but checks only how the bytes are divided into items and keeps
+ * none of them: takes the memory of one item. The digest is not checked. */
+struct pk_restore *pk_restore_scan(void);
 
 /* A whole snapshot at once: identical bytes for identical state. *out comes from door.h
  * (free with pk_door_resize(p, 0)); returns their number. No view may be under way. */
@@ -95,7 +106,7 @@ size_t pk_machine_snapshot(struct pk_machine *m, unsigned char **out);
 struct pk_machine *pk_machine_restore(const unsigned char *in, size_t len);
 
 /* Re-derives every invariant of the README; NULL when all hold, else the broken one's
- * sentence. Linear in the state's size: for tests, fuzzers, the simulator and backups. */
+ * sentence. Linear in the state's size: for tests, fuzzers and the simulator. */
 const char *pk_machine_check(const struct pk_machine *m);
 
 #endif

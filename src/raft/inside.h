@@ -6,6 +6,8 @@
 #include <raft.h>
 
 #include "raft/agreement.h"
+#include "raft/backup.h"
+#include "raft/garbage.h"
 #include "raft/replica.h"
 #include "raft/snapshot.h"
 
@@ -50,6 +52,8 @@ struct pk_replica {
     struct pk_snapshot_source source;
     struct pk_snapshot_handle handle;
     struct raft_buffer buffer; /* with the handle */
+    struct pk_backup *backup;  /* that is being made; NULL: none */
+    struct pk_garbage garbage;
 
     struct pk_effects effects;
     struct pk_agreement agreement; /* about the state after marked entries */

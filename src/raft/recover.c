@@ -33,14 +33,37 @@ static void free_loaded(struct pk_store_loaded *l)
     }
 }
 
-static void make_backup(const struct pk_store_loaded *l, struct pk_recovered *out,
-                        char *why, size_t size)
+/* Where the backup goes. */
+struct sink {
+    bool (*write)(void *ctx, const void *bytes, size_t len);
+    void *ctx;
+    bool done; /* all of it was written */
+};
+
+static void write_backup(struct pk_replica *r, struct sink *to)
+{
+    struct pk_backup_of of;
+    unsigned char *room = pk_door_resize(NULL, PK_BACKUP_SLICE);
+    enum pk_source_state got = PK_SOURCE_MORE;
+    bool good = pk_replica_backup_begin(r, &of);
+    while (good && got == PK_SOURCE_MORE) {
+        size_t n;
+        got = pk_replica_backup_read(r, room, PK_BACKUP_SLICE, &n);
+        good = to->write(to->ctx, room, n);
+    }
+    to->done = good && got == PK_SOURCE_END;
+    pk_door_resize(room, 0);
+}
+
+static void make_backup(const struct pk_store_loaded *l, struct sink *to,
+                        struct pk_recovered *out, char *why, size_t size)
 {
     struct pk_replica *r = pk_state_offline(l->snapshot, l->entries, l->n, l->start);
+    if (!r->broken) {
+        write_backup(r, to);
+    }
     if (r->broken) {
         (void)snprintf(why, size, "%s", r->why);
-    } else {
-        out->len = pk_replica_backup(r, &out->backup);
     }
     pk_state_free(r);
     pk_door_resize(r, 0);
@@ -51,7 +74,7 @@ static void make_backup(const struct pk_store_loaded *l, struct pk_recovered *ou
                                       : l->snapshot->term;
 }
 
-static void read_log(struct pk_disk *disk, const struct pk_identity *id,
+static void read_log(struct pk_disk *disk, const struct pk_identity *id, struct sink *to,
                      struct pk_recovered *out, char *why, size_t size)
 {
     struct pk_store_options o = {.disk = disk,
@@ -67,14 +90,16 @@ static void read_log(struct pk_disk *disk, const struct pk_identity *id,
     if (wrong != NULL) {
         (void)snprintf(why, size, "%s", wrong);
     } else {
-        make_backup(&l, out, why, size);
+        make_backup(&l, to, out, why, size);
         free_loaded(&l);
     }
     pk_store_free(store);
 }
 
-bool pk_recover(const char *dir, struct pk_recovered *out, char *why, size_t size)
+bool pk_recover(const char *dir, bool (*write)(void *ctx, const void *bytes, size_t len),
+                void *ctx, struct pk_recovered *out, char *why, size_t size)
 {
+    struct sink to = {.write = write, .ctx = ctx};
     struct pk_identity id;
     bool fresh = false;
     char raft[4096];
@@ -95,9 +120,9 @@ bool pk_recover(const char *dir, struct pk_recovered *out, char *why, size_t siz
     struct pk_file_disk_options f = {.dir = raft};
     struct pk_file_disk *files = pk_file_disk_new(&f, why, size);
     if (files != NULL) {
-        read_log(pk_file_disk(files), &id, out, why, size);
+        read_log(pk_file_disk(files), &id, &to, out, why, size);
         pk_file_disk_close(files, NULL, NULL);
     }
     pk_fd_close(&lock);
-    return out->backup != NULL;
+    return to.done;
 }

@@ -11,15 +11,15 @@
 #include <stdint.h>
 
 struct pk_recovered {
-    char name[64];         /* of the node whose directory it is */
-    uint64_t term, index;  /* of the last entry in its log */
-    unsigned char *backup; /* free it with pk_door_resize */
-    size_t len;
+    char name[64];        /* of the node whose directory it is */
+    uint64_t term, index; /* of the last entry in its log */
 };
 
 /* Runs every entry of the log, also those of which this node did not know that they were
  * committed: what was acknowledged by the lost nodes with this one's help is in there.
- * False with a sentence in `why`. */
-bool pk_recover(const char *dir, struct pk_recovered *out, char *why, size_t size);
+ * The backup goes to `write` piece by piece, which returns false to give up. False with a
+ * sentence in `why`, or an empty one after `write` gave up. */
+bool pk_recover(const char *dir, bool (*write)(void *ctx, const void *bytes, size_t len),
+                void *ctx, struct pk_recovered *out, char *why, size_t size);
 
 #endif

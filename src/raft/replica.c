@@ -98,6 +98,7 @@ void pk_replica_poll(struct pk_replica *r)
 {
     pk_members_poll(r);
     bound_log(r);
+    pk_garbage_free_some(&r->garbage);
 }
 
 struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_options *o,

@@ -23,6 +23,7 @@
 #include "raft/entry.h"
 #include "raft/guard.h"
 #include "raft/log_use.h"
+#include "raft/snapshot.h"
 
 struct raft_io;
 struct pk_replica;
@@ -32,7 +33,6 @@ enum {
     PK_ADDRESS_MAX = 128,             /* "name@host:port" with its NUL */
     PK_ENTRY_MAX = 2 * 1024 * 1024,   /* bytes of one entry; a larger body is refused */
     PK_BODY_MAX = PK_ENTRY_MAX - 256, /* bytes of one command, or one piece of a backup */
-    PK_BACKUP_MAX = 1024 * 1024 * 1024, /* bytes of a whole backup */
 };
 
 enum pk_member_role { PK_MEMBER_VOTER, PK_MEMBER_STANDBY, PK_MEMBER_SPARE };
@@ -179,9 +179,22 @@ const char *pk_replica_transfer(struct pk_replica *r, uint64_t id);
 
 /* ---- backup ---- */
 
-/* The state as a backup; free with pk_door_resize(p, 0). */
-size_t pk_replica_backup(struct pk_replica *r, unsigned char **out);
-/* NULL when the bytes are a backup that ADOPT could take, else what is wrong. */
-const char *pk_backup_wrong(const unsigned char *in, size_t len);
+/* Which moment a backup is of. */
+struct pk_backup_of {
+    uint64_t index; /* of the last entry that was run */
+    uint64_t clock_ms, last_token;
+};
+
+/* Begins a backup (backup.h) of the state as it is now, while the replica goes on. False:
+ * a snapshot or another backup is being made, ask again later. Until the state has been
+ * read, the replica takes no snapshot of its own: so read on without waiting for others.
+ */
+bool pk_replica_backup_begin(struct pk_replica *r, struct pk_backup_of *of);
+/* The next bytes; its cost is bounded by `room` and a constant. GONE: the state was
+ * replaced meanwhile, or the replica is broken. */
+enum pk_source_state pk_replica_backup_read(struct pk_replica *r, unsigned char *to,
+                                            size_t room, size_t *n);
+/* After END or GONE, or to give it up. */
+void pk_replica_backup_end(struct pk_replica *r);
 
 #endif

@@ -7,7 +7,7 @@
 #include "core/door.h"
 #include "core/machine.h"
 #include "core/wire.h"
-#include "raft/replica.h"
+#include "raft/backup.h"
 
 static const char state_magic[5] = {'P', 'K', 'F', 'S', 1};
 
@@ -39,18 +39,42 @@ void pk_staging_add(struct pk_staging *s, const void *bytes, size_t len)
     *(s->last == NULL ? &s->first : &s->last->next) = p;
     s->last = p;
     s->len += len;
+    if (s->reader == NULL) {
+        s->reader = pk_backup_reader_new();
+    }
+    pk_backup_feed(s->reader, p->bytes, len);
+}
+
+struct pk_machine *pk_staging_take_machine(struct pk_staging *s)
+{
+    struct pk_backup_reader *reader = s->reader;
+    s->reader = NULL;
+    return reader == NULL ? NULL : pk_backup_reader_end(reader);
+}
+
+bool pk_staging_free_piece(struct pk_staging *s)
+{
+    struct pk_staged_piece *p = s->first;
+    PK_ASSERT(s->refs == 1);
+    if (p != NULL) {
+        s->first = p->next;
+        pk_door_resize(p, 0);
+    }
+    return p != NULL;
 }
 
 void pk_staging_drop(struct pk_staging *s)
 {
-    if (s == NULL || --s->refs > 0) {
+    if (s == NULL) {
         return;
     }
-    while (s->first != NULL) {
-        struct pk_staged_piece *p = s->first;
-        s->first = p->next;
-        pk_door_resize(p, 0);
+    if (s->refs > 1) {
+        s->refs--;
+        return;
     }
+    while (pk_staging_free_piece(s)) {
+    }
+    pk_machine_free(pk_staging_take_machine(s));
     pk_door_resize(s, 0);
 }
 

@@ -25,6 +25,7 @@
 
 struct raft_buffer;
 struct pk_machine;
+struct pk_backup_reader;
 
 /* ---- taking ---- */
 
@@ -65,17 +66,23 @@ struct pk_staged_piece {
 };
 
 /* Only grows, and is shared: by the state, and by a snapshot of the moment when it had
- * fewer pieces. */
+ * fewer pieces. Each piece is fed to the reader as it is added, so that the machine of
+ * the backup is there when the last piece is. */
 struct pk_staging {
     unsigned refs;
     uint64_t len;
     struct pk_staged_piece *first, *last;
+    struct pk_backup_reader *reader; /* NULL: it has no bytes, or was taken away */
 };
 
 struct pk_staging *pk_staging_new(void);
 void pk_staging_add(struct pk_staging *s, const void *bytes, size_t len);
 /* NULL is no staging. */
 void pk_staging_drop(struct pk_staging *s);
+/* The machine of the reader, which is gone then; NULL: there is no reader. */
+struct pk_machine *pk_staging_take_machine(struct pk_staging *s);
+/* Frees the first piece of a staging that nobody shares. False: there is none. */
+bool pk_staging_free_piece(struct pk_staging *s);
 
 /* ---- what is replicated ---- */
 

@@ -1,136 +1,53 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What is replicated: the machine, how far it has come, and a backup on its way in.
- * Entries are run here, snapshots are begun and taken in (snapshot.h), backups are
- * written and read.
- *
- * A backup for operators:
- *     "PKBK"  version (1 byte)  the machine's snapshot
- *     digest of all bytes before it (8 bytes, little endian)
+ * Entries are run here, snapshots are begun and taken in (snapshot.h), backups are made
+ * and restored (backup.h).
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/door.h"
-#include "core/wire.h"
 #include "raft/inside.h"
-
-static const char backup_magic[5] = {'P', 'K', 'B', 'K', 1};
-
-enum { DIGEST_BYTES = 8 };
 
 /* ---- a backup on its way in ---- */
 
-/* NULL, or why the piece is refused. A piece at 0 begins anew. */
-static const char *take_piece(struct pk_state *s, const struct pk_entry *e)
+/* The staged bytes are dropped, and the machine that was being made of them. */
+static void clear_staging(struct pk_replica *r)
 {
-    if (e->count == 0) {
-        pk_staging_drop(s->staging);
-        s->staging = pk_staging_new();
+    pk_garbage_add_staging(&r->garbage, r->state.staging);
+    r->state.staging = pk_staging_new();
+}
+
+/* NULL, or why the piece is refused. A piece at 0 begins anew. Which pieces are refused
+ * depends on their offsets alone, what is in them is judged by ADOPT: the same on every
+ * node, also on one that has loaded the earlier pieces from a snapshot. */
+static const char *take_piece(struct pk_replica *r, const struct pk_entry *e)
+{
+    if (e->count == 0 && r->state.staging->len > 0) {
+        clear_staging(r);
     }
-    if (e->count != s->staging->len) {
+    if (e->count != r->state.staging->len) {
         return "this piece does not begin where the one before it ended";
     }
-    if (e->body.len > PK_BACKUP_MAX - s->staging->len) {
-        return "a backup has at most 1 GiB";
+    if (e->body.len > PK_BACKUP_MAX - r->state.staging->len) {
+        return "a backup has at most 4 GiB";
     }
-    pk_staging_add(s->staging, e->body.data, e->body.len);
+    pk_staging_add(r->state.staging, e->body.data, e->body.len);
     return NULL;
 }
 
-/* A backup of `len` bytes that is read in pieces. */
-struct backup {
-    uint64_t len, at;
-    uint64_t digest; /* of the bytes before the last ones */
-    unsigned char magic[sizeof backup_magic], end[DIGEST_BYTES];
-    struct pk_restore *restore;
-};
-
-static struct backup backup_begin(uint64_t len)
-{
-    return (struct backup){
-        .len = len, .digest = PK_DIGEST_START, .restore = pk_restore_begin()};
-}
-
-static void backup_feed(struct backup *b, const unsigned char *in, size_t len)
-{
-    for (; len > 0 && b->at < sizeof b->magic; in++, len--) {
-        b->magic[b->at++] = *in;
-        b->digest = pk_digest(b->digest, in, 1);
-    }
-    uint64_t covered = b->len < DIGEST_BYTES ? 0 : b->len - DIGEST_BYTES;
-    uint64_t left = b->at < covered ? covered - b->at : 0;
-    size_t n = left < len ? (size_t)left : len;
-    if (n > 0) {
-        b->digest = pk_digest(b->digest, in, n);
-        (void)pk_restore_feed(b->restore, in, n);
-        b->at += n;
-    }
-    for (size_t i = n; i < len; i++) {
-        b->end[b->at++ - covered] = in[i];
-    }
-}
-
-/* The machine of the backup; NULL with a sentence in *why. */
-static struct pk_machine *backup_end(struct backup *b, const char **why)
-{
-    struct pk_machine *m = pk_restore_end(b->restore);
-    *why = NULL;
-    if (b->len < sizeof backup_magic + DIGEST_BYTES ||
-        memcmp(b->magic, backup_magic, sizeof backup_magic) != 0) {
-        *why = "this is not a backup, or one of another version";
-    } else if (b->digest != pk_get_u64(b->end)) {
-        *why = "the backup is damaged or not complete";
-    } else if (m == NULL || pk_machine_check(m) != NULL) {
-        *why = "the state in the backup can't be read";
-    }
-    if (*why != NULL) {
-        pk_machine_free(m);
-        m = NULL;
-    }
-    return m;
-}
-
-const char *pk_backup_wrong(const unsigned char *in, size_t len)
-{
-    const char *why = NULL;
-    if (len > PK_BACKUP_MAX) {
-        return "a backup has at most 1 GiB";
-    }
-    struct backup b = backup_begin(len);
-    if (len >= sizeof backup_magic + DIGEST_BYTES) {
-        backup_feed(&b, in, len);
-    }
-    pk_machine_free(backup_end(&b, &why));
-    return why;
-}
-
-/* A machine has one view at a time, and none when it is freed. A snapshot that is being
- * taken is given up, and taken later. */
+/* A machine has no view when it is freed. A snapshot that is being taken is given up, and
+ * taken later; so is a backup. */
 static void stop_taking(struct pk_replica *r)
 {
     if (r->taking != NULL) {
         pk_state_view_end(r->taking);
     }
-}
-
-size_t pk_replica_backup(struct pk_replica *r, unsigned char **out)
-{
-    unsigned char *state = NULL;
-    stop_taking(r);
-    size_t len = pk_machine_snapshot(r->state.machine, &state);
-    struct pk_writer w = {
-        .out = pk_door_resize(NULL, sizeof backup_magic + len + DIGEST_BYTES),
-        .digest = PK_DIGEST_START,
-        .digesting = true,
-    };
-    pk_write_raw(&w, backup_magic, sizeof backup_magic);
-    pk_write_raw(&w, state, len);
-    pk_put_u64(w.out + w.len, w.digest);
-    pk_door_resize(state, 0);
-    *out = w.out;
-    return w.len + DIGEST_BYTES;
+    if (r->backup != NULL) {
+        pk_backup_end(r->backup);
+    }
 }
 
 /* Leaps above all tokens ever given out, by the backup's past or by ours (P2). NULL, or
@@ -145,35 +62,29 @@ static const char *leap(struct pk_machine *m, uint64_t floor, struct pk_effects 
                : "there are no tokens left to leap to";
 }
 
-static struct pk_machine *open_staged(const struct pk_staging *s, const char **why)
-{
-    struct backup b = backup_begin(s->len);
-    bool long_enough = s->len >= sizeof backup_magic + DIGEST_BYTES;
-    for (const struct pk_staged_piece *p = s->first; p != NULL && long_enough;
-         p = p->next) {
-        backup_feed(&b, p->bytes, p->len);
-    }
-    return backup_end(&b, why);
-}
-
-/* The staged backup becomes the state. Stamp 0: what it holds ends by the restore, not by
- * the time that has passed since. */
+/* The machine that was made of the staged pieces, as they came, becomes the state: a
+ * pointer and a LEAP, whose work is bounded (S5). Its digest proves that the pieces are
+ * what a machine has written, so its invariants need not be derived anew here, which
+ * would take time in the size of the state. Stamp 0: what it holds ends by the restore,
+ * not by the time that has passed since. */
 static const char *adopt(struct pk_replica *r)
 {
-    const char *why = NULL;
-    struct pk_machine *m = open_staged(r->state.staging, &why);
-    pk_staging_drop(r->state.staging);
-    r->state.staging = pk_staging_new();
-    if (m == NULL) {
-        return why;
+    struct pk_staging *staging = r->state.staging;
+    if (staging->reader == NULL) {
+        return "there is no backup to adopt";
     }
-    why = leap(m, pk_machine_last_token(r->state.machine), &r->effects);
+    const char *why = pk_backup_wrong(staging->reader);
+    struct pk_machine *m = pk_staging_take_machine(staging);
+    clear_staging(r);
+    if (why == NULL) {
+        why = leap(m, pk_machine_last_token(r->state.machine), &r->effects);
+    }
     if (why != NULL) {
-        pk_machine_free(m);
+        pk_garbage_add_machine(&r->garbage, m);
         return why;
     }
     stop_taking(r);
-    pk_machine_free(r->state.machine);
+    pk_garbage_add_machine(&r->garbage, r->state.machine);
     r->state.machine = m;
     return NULL;
 }
@@ -220,7 +131,7 @@ static void answer(struct pk_replica *r, const char *wrong)
 
 static void run_restore(struct pk_replica *r, const struct pk_entry *e)
 {
-    answer(r, take_piece(&r->state, e));
+    answer(r, take_piece(r, e));
     tell_step(r, e, 0, NULL);
 }
 
@@ -340,6 +251,12 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
 
 /* ---- snapshots ---- */
 
+static void break_unsound(struct pk_replica *r)
+{
+    pk_replica_break(r, "the memory of this node is damaged: its state is not what its "
+                        "digest says; check the memory of the machine");
+}
+
 /* The bytes are read while the machine goes on, by whoever writes the snapshot. */
 static enum pk_source_state read_taking(void *ctx, unsigned char *to, size_t room,
                                         size_t *n)
@@ -348,8 +265,7 @@ static enum pk_source_state read_taking(void *ctx, unsigned char *to, size_t roo
     struct pk_snapshot_source *view = pk_state_view_source(r->taking);
     enum pk_source_state state = view->read(view->ctx, to, room, n);
     if (pk_state_view_is_unsound(r->taking)) {
-        pk_replica_break(r, "the memory of this node is damaged: its state is not what "
-                            "its digest says; check the memory of the machine");
+        break_unsound(r);
     }
     return state;
 }
@@ -359,6 +275,9 @@ static int on_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigne
     struct pk_replica *r = fsm->data;
     if (r->broken) {
         return RAFT_CANCELED;
+    }
+    if (r->backup != NULL && pk_backup_views(r->backup)) {
+        return RAFT_BUSY; /* one view at a time; the library asks again */
     }
     r->taking = pk_state_view_begin(&r->state);
     r->source = (struct pk_snapshot_source){.ctx = r, .read = read_taking};
@@ -403,11 +322,11 @@ static bool restore(struct pk_replica *r, const struct raft_buffer *b)
     if (s == NULL) {
         return false;
     }
-    struct pk_state before = r->state;
     stop_taking(r);
+    pk_garbage_add_machine(&r->garbage, r->state.machine);
+    pk_garbage_add_staging(&r->garbage, r->state.staging);
     r->state = *s;
-    *s = before;
-    pk_state_loader.drop(s);
+    pk_door_resize(s, 0);
     return true;
 }
 
@@ -421,6 +340,36 @@ static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     raft_free(buf->base);
     r->hooks.replaced(r->hooks.ctx);
     return 0;
+}
+
+/* ---- backups ---- */
+
+bool pk_replica_backup_begin(struct pk_replica *r, struct pk_backup_of *of)
+{
+    if (r->broken || r->taking != NULL || r->backup != NULL) {
+        return false;
+    }
+    *of = (struct pk_backup_of){.index = r->state.last_entry,
+                                .clock_ms = pk_machine_clock(r->state.machine),
+                                .last_token = pk_machine_last_token(r->state.machine)};
+    r->backup = pk_backup_begin(r->state.machine);
+    return true;
+}
+
+enum pk_source_state pk_replica_backup_read(struct pk_replica *r, unsigned char *to,
+                                            size_t room, size_t *n)
+{
+    enum pk_source_state state = pk_backup_read(r->backup, to, room, n);
+    if (pk_backup_is_unsound(r->backup)) {
+        break_unsound(r);
+    }
+    return state;
+}
+
+void pk_replica_backup_end(struct pk_replica *r)
+{
+    pk_backup_free(r->backup);
+    r->backup = NULL;
 }
 
 /* ---- life ---- */
@@ -441,6 +390,8 @@ void pk_state_open(struct pk_replica *r)
 void pk_state_free(struct pk_replica *r)
 {
     pk_state_view_free(r->taking);
+    pk_replica_backup_end(r);
+    pk_garbage_free(&r->garbage);
     pk_effects_free(&r->effects);
     pk_machine_free(r->state.machine);
     pk_staging_drop(r->state.staging);

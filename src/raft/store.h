@@ -36,8 +36,9 @@ enum {
     PK_STORE_WHY_MAX = 256, /* a sentence with its NUL */
 };
 
-/* As much state as the limits of the machine can be raised to. */
-#define PK_STORE_STATE_MAX (UINT64_C(4) << 30)
+/* As much state as the limits of the machine can be raised to, and a backup of as much
+ * that is being restored. */
+#define PK_STORE_STATE_MAX (UINT64_C(8) << 30)
 
 struct pk_store_options {
     struct pk_disk *disk;

@@ -13,11 +13,11 @@
  *   CLUSTER TRANSFER [name]             makes another node the leader
  *   CLUSTER LIMITS                      the replicated limits
  *   CLUSTER CONFIGURE limit value ...   changes them
- *   CLUSTER BACKUP                      the state, as one bulk string
+ *   CLUSTER BACKUP ...                  the state of this node, in chunks: backup.h
  *   CLUSTER RESTORE offset piece        a piece of a backup
  *   CLUSTER ADOPT                       makes the pieces the state
  *
- * All but STATUS are the leader's.
+ * All but STATUS and BACKUP are the leader's.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +25,7 @@
 
 #include "core/door.h"
 #include "host/clock.h"
+#include "raft/backup.h"
 #include "raft/transport.h"
 #include "server/address.h"
 #include "server/health.h"
@@ -469,7 +470,7 @@ static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
     }
 }
 
-/* ---- limits, backup and restore ---- */
+/* ---- limits and restore ---- */
 
 static bool do_configure(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
 {
@@ -497,6 +498,10 @@ static bool do_restore(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
     struct pk_ticket t = {.who = pk_conn_who(c), .what = PK_FORM_ADMIN};
     uint64_t offset;
     bool added;
+    if (n == 4 && args[3].len > PK_BACKUP_CHUNK) {
+        pk_resp_error(pk_conn_out(c), "BADARG", "a piece has at most 262144 bytes");
+        return true;
+    }
     if (pk_resp_is(args[1], "ADOPT")) {
         added = pk_turn_add_adopt(s->turn, t);
     } else if (n == 4 && pk_resp_number(args[2], &offset)) {
@@ -513,16 +518,6 @@ static bool do_restore(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
     return true;
 }
 
-static void do_backup(struct pk_conn *c)
-{
-    unsigned char *bytes;
-    size_t len = pk_replica_backup(c->server->replica, &bytes);
-    c->backup = true;
-    pk_resp_bulk(pk_conn_out(c), pk_bytes(bytes, len));
-    pk_door_resize(bytes, 0);
-    pk_log(PK_LOG_INFO, "backup", "client", c->name, "bytes", pk_log_u64(len), NULL);
-}
-
 /* ---- words ---- */
 
 bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
@@ -535,6 +530,9 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
         do_status(c);
         return true;
     }
+    if (n >= 2 && pk_resp_is(args[1], "BACKUP")) {
+        return pk_backup_ask(c, args, n);
+    }
     enum word {
         ADD,
         PROMOTE,
@@ -543,14 +541,13 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
         TRANSFER,
         LIMITS,
         CONFIGURE,
-        BACKUP,
         RESTORE,
         ADOPT,
         WORDS
     };
-    static const char *const words[WORDS] = {
-        "ADD",    "PROMOTE",   "REMOVE", "REPLACE", "TRANSFER",
-        "LIMITS", "CONFIGURE", "BACKUP", "RESTORE", "ADOPT"};
+    static const char *const words[WORDS] = {"ADD",       "PROMOTE",  "REMOVE",
+                                             "REPLACE",   "TRANSFER", "LIMITS",
+                                             "CONFIGURE", "RESTORE",  "ADOPT"};
     int which = 0;
     while (which < WORDS && (n < 2 || !pk_resp_is(args[1], words[which]))) {
         which++;
@@ -572,8 +569,6 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
         pk_proto_write_limits(o, &limits);
     } else if (which == CONFIGURE) {
         return do_configure(c, args, n);
-    } else if (which == BACKUP) {
-        do_backup(c);
     } else {
         return do_restore(c, args, n);
     }

@@ -97,8 +97,6 @@ static void count_unsent(struct pk_conn *c)
 {
     struct pk_server *s = c->server;
     size_t now = c->closing ? 0 : pk_conn_unsent(c);
-    c->backup = c->backup && now > 0;
-    now = c->backup ? 0 : now;
     s->unsent_total = s->unsent_total - c->unsent + now;
     c->unsent = now;
     pk_metrics_set(s->metrics, PK_GAUGE_UNSENT, (int64_t)s->unsent_total);

@@ -17,7 +17,7 @@
  *   PK_CONN_UNSENT_CROWD  bytes unsent to all together above which watchers get a gap at
  *                         once
  *   PK_CONN_UNSENT_TOTAL  bytes unsent to all together above which those that have much
- *                         of it are closed. Backups don't count
+ *                         of it are closed
  *   PK_RESP_REQUEST_MAX   bytes of one request
  *   PK_CONN_INPUT_TOTAL   bytes of unfinished requests, of all connections together
  *   PK_CONN_REQUEST_MS    for one request to arrive
@@ -81,7 +81,6 @@ struct pk_conn {
     size_t flight_sent;
     uv_write_t write;
     bool writing;
-    bool backup;   /* it was sent one, which counts nowhere */
     size_t unsent; /* as the server's total has it */
 
     uint32_t pending;            /* requests taken in and not answered */

@@ -14,6 +14,7 @@
 #include "raft/identity.h"
 #include "raft/replica.h"
 #include "raft/uvio.h"
+#include "server/backup.h"
 #include "server/bootstrap.h"
 #include "server/conn.h"
 #include "server/dash.h"
@@ -106,6 +107,7 @@ struct pk_server {
     struct pk_effects annotated;
 
     struct pk_admin_plan plan; /* the changes of members that an operator asked for */
+    struct pk_backup_job backup;
 };
 
 /* ---- dispatch.c ---- */

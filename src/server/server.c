@@ -107,6 +107,7 @@ static void turn(struct pk_server *s)
     uint64_t now = pk_server_now(s);
     pk_conns_run(s);
     pk_admin_turn(s);
+    pk_backup_turn(s);
     pk_turn_end(s->turn, now);
     if (pk_turn_is_empty(s->turn)) {
         if (s->fair.spent > 0) {
@@ -186,6 +187,7 @@ static void on_sweep(uv_timer_t *timer)
     leave_to_faster_disks(s);
     pk_conns_sweep(s);
     pk_health_sweep(s);
+    pk_backup_sweep(s);
     pk_dash_sample(s->dash);
 }
 
@@ -204,6 +206,11 @@ static void on_stepped(void *ctx, const struct pk_step *step)
     bool old = s->replay_until != 0 &&
                pk_replica_standing(s->replica).applied_index < s->replay_until;
     if (!old && s->trace != NULL) {
+        /* What ends by a restore ends in the time of the backup, which may be earlier. */
+        if (step->entry->kind == PK_ENTRY_ADOPT &&
+            step->effects->list[0].status == PK_OK) {
+            pk_trace_log_gap(s->trace, cluster_ms(s));
+        }
         pk_trace_log_step(s->trace, cluster_ms(s), step->command, step->effects);
     }
 }
@@ -362,6 +369,7 @@ static void close_everything(struct pk_server *s)
         s->http = NULL;
     }
     pk_dash_close(s->dash);
+    pk_backup_close(s);
     pk_replica_close(s->replica, on_replica_closed, s);
 }
 

@@ -3,10 +3,13 @@
 import contextlib
 import json
 import os
+import shutil
+import signal
 import subprocess
+import threading
 
-from cluster import Cluster, ServerError
-from fakes import FakeNode, member, says
+from cluster import Cluster, Connection, ServerError
+from fakes import FakeNode, encode, member, says
 from tap import Failed, check, contains, equal, main, skip, test, wait_until
 
 LONG_MS = 3600000
@@ -62,8 +65,11 @@ def restore__ends_all_leases_and_raises_all_tokens(t):
                 holder.ask("FENCE", "SET", f"fence/{i}", first, chr(ord("a") + i) * BIG)
             said = ok(cli("backup", t.path("b"))).stderr
             contains(said, " bytes in ")
-            contains(leader.words(), "event=backup")
-            check(os.path.getsize(t.path("b")) > 2 * 512 * 1024, "fits into one piece")
+            contains(said, "verified: the state of node n")
+            check("event=backup" not in leader.words(), "the leader had to do it")
+            check(any("event=backup" in n.words() for n in cluster.followers()),
+                  "no follower says that it was backed up")
+            check(os.path.getsize(t.path("b")) > 16 * 64 * 1024, "fits into one piece")
 
             # Life goes on, and all of it will be undone, but for the tokens.
             holder.ask("FENCE", "SET", "fence/0", first, "newer")
@@ -155,6 +161,7 @@ def damaged_backup__is_refused_and_changes_nothing(t):
             c.ask("CLUSTER", "RESTORE", 0, good[:10])
             equal(refusal(c, "CLUSTER", "RESTORE", 11, good[11:]).code, "BADARG")
             equal(refusal(c, "CLUSTER", "RESTORE", "x", good).code, "ERR")
+            equal(refusal(c, "CLUSTER", "RESTORE", 0, b"x" * 262145).code, "BADARG")
             equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
             c.ask("LOCK", "RELEASE", lease, "db", token)
             equal(hold(c, "db")[1], token + 1)
@@ -178,19 +185,19 @@ def files__are_treated_with_care(t):
             done = cli(*words)
             equal((words, done.returncode, done.stderr.count("\n")), (words, 125, 1))
             contains(done.stderr, part)
-        equal([f for f in os.listdir(t.dir) if f.endswith(".tmp")], [])
+        equal([f for f in os.listdir(t.dir) if f.endswith(".part")], [])
         with open(t.path("large"), "wb") as f:
-            f.truncate((256 << 20) + 1)
+            f.truncate((4 << 30) + 1)
         done = cli("restore", t.path("large"), "--yes")
         equal((done.returncode, done.stderr.count("\n")), (125, 1))
-        contains(done.stderr, "nothing was changed")
+        contains(done.stderr, "at most 4 GiB; nothing was changed")
 
 
 @test
 def restore__that_may_have_been_done_is_told_so(t):
     with Cluster(t.program, t.path("c"), 1) as cluster:
         ok(t.picket("cluster", "backup", t.path("b"), "--on", cluster.url))
-    for word, wanted in (("RESTORE", ["RESTORE"] * 3),  # each begins anew
+    for word, wanted in (("RESTORE", ["RESTORE"] * 9),  # three times each, three starts
                          ("ADOPT", ["RESTORE"] + ["ADOPT"] * 3)):
         with FakeNode() as node:
             node.status = says("n1", [member("n1", node)], leader="n1")
@@ -202,6 +209,311 @@ def restore__that_may_have_been_done_is_told_so(t):
             equal((done.returncode, done.stderr.count("\n")), (125, 1))
             contains(done.stderr, "it may or may not have been done")
             equal([w[1] for w in node.asked if w != ["INFO"]], wanted)
+
+
+# ---- in chunks ----
+
+def fill(c, n):
+    """So many registers with a value of BIG bytes; returns a token."""
+    _, token = hold(c, "filler")
+    for i in range(n):
+        c.ask("FENCE", "SET", f"fence/{i}", token, chr(ord("a") + i % 26) * BIG)
+    return token
+
+
+def chunk(c, *words):
+    return c.ask("CLUSTER", "BACKUP", *words).encode("utf-8", "surrogateescape")
+
+
+class Writer:
+    """Takes and gives back a lock without end; .tokens are those that it got."""
+
+    def __init__(self, cluster, name):
+        self.tokens, self.stops = [], False
+        self.thread = threading.Thread(target=self._run, args=(cluster, name))
+        self.thread.start()
+
+    def _run(self, cluster, name):
+        while not self.stops:
+            with contextlib.suppress(OSError, ServerError), \
+                    cluster.leader().connect() as c:
+                lease = c.ask("LEASE", "OPEN", LONG_MS)["lease"]
+                while not self.stops:
+                    self.tokens.append(c.ask("LOCK", "ACQUIRE", lease, name)["token"])
+                    c.ask("LOCK", "RELEASE", lease, name, self.tokens[-1])
+
+    def more(self):
+        """Waits until it has got another one."""
+        seen = len(self.tokens)
+        wait_until(lambda: len(self.tokens) > seen, what="another token")
+
+    def __enter__(self):
+        self.more()
+        return self
+
+    def __exit__(self, *_):
+        self.stops = True
+        self.thread.join()
+
+
+@test
+def backup__comes_in_chunks_from_any_node_while_it_works(t):
+    with Cluster(t.program, t.path("c"), 3) as cluster:
+        with cluster.leader().connect() as c:
+            fill(c, 6)
+        node = cluster.followers()[0]
+        with Writer(cluster, "busy"), node.connect() as c, node.connect() as other:
+            of = c.ask("CLUSTER", "BACKUP")
+            equal(of["node"], node.name)
+            check(of["bytes"] > 5 * BIG and of["last_token"] > 0, str(of))
+            check(0 < of["index"] <= c.ask("CLUSTER", "STATUS")["applied_index"], str(of))
+            key, size = of["id"], of["bytes"]
+            # One at a time, and nobody takes it away from who reads it.
+            equal(refusal(other, "CLUSTER", "BACKUP").code, "BUSY")
+            first = chunk(c, key, 0)
+            equal(len(first), 256 * 1024)
+            data = first
+            while piece := chunk(c, key, len(data), 50000):
+                data += piece
+            equal(len(data), size)
+            # Any part again, for whoever knows the id, in RESP2 too.
+            with Connection(node.port) as old:
+                equal(chunk(old, key, 100, 1000), data[100:1100])
+                equal(chunk(old, key, size), b"")
+            for words, code in (((key + 1, 0), "NOTFOUND"), ((key, size + 1), "BADARG"),
+                                ((key, "x"), "BADARG"), ((key, 0, 0), "BADARG"),
+                                ((key, 0, 256 * 1024 + 1), "BADARG"), ((key,), "ERR"),
+                                (("x", 0), "ERR"), ((key, 0, 1, 2), "ERR")):
+                equal((words, refusal(c, "CLUSTER", "BACKUP", *words).code),
+                      (words, code))
+            equal(c.ask("CLUSTER", "BACKUP", key, "END"), "OK")
+            equal(refusal(c, "CLUSTER", "BACKUP", key, 0).code, "NOTFOUND")
+            equal(c.ask("CLUSTER", "BACKUP", key, "END"), "OK")
+            check(other.ask("CLUSTER", "BACKUP")["id"] != key, "the same id again")
+        with open(t.path("b"), "wb") as f:
+            f.write(data)
+        ok(t.picket("cluster", "restore", t.path("b"), "--yes", "--on", cluster.url))
+        done = ok(t.picket("fence", "get", "fence/5", "--on", cluster.url))
+        equal(done.stdout, "f" * BIG)
+
+
+@test
+def backup__goes_on_with_another_node_when_its_node_is_killed(t):
+    with Cluster(t.program, t.path("c"), 3) as cluster:
+        with cluster.leader().connect() as c:
+            fill(c, 5)
+
+        def killed_half_way(file, *options):
+            """The node that was killed, the exit code, and what was said in the end."""
+            before = [n.words().count("event=backup") for n in cluster.nodes]
+            job = t.start("cluster", "backup", t.path(file), "--rate", "40K", *options,
+                          "--on", cluster.url)
+            part = t.path(file + ".part")
+            wait_until(lambda: os.path.exists(part) and os.path.getsize(part) > 0)
+            job.send_signal(signal.SIGSTOP)
+            check(not os.path.exists(t.path(file)), "it has its name already")
+            node = next(n for n, seen in zip(cluster.nodes, before)
+                        if n.words().count("event=backup") > seen)
+            node.kill()
+            job.send_signal(signal.SIGCONT)
+            said = job.communicate()[1]
+            equal(said.count("\n"), 1)
+            check(not os.path.exists(part), "a part was left behind")
+            return node, job.returncode, said
+
+        node, code, said = killed_half_way("b")
+        equal(code, 0)
+        contains(said, "verified: the state of node ")
+        check(f"node {node.name} " not in said, said)
+        node.start()
+        wait_until(lambda: t.picket("cluster", "status", "--on",
+                                    cluster.url).returncode == 0)
+        ok(t.picket("cluster", "restore", t.path("b"), "--yes", "--on", cluster.url))
+        equal(ok(t.picket("fence", "get", "fence/4", "--on", cluster.url)).stdout,
+              "e" * BIG)
+        # Who wants it of that very node is told that the node is gone.
+        name = cluster.followers()[0].name
+        node, code, said = killed_half_way("b2", "--from", name)
+        equal((node.name, code, os.path.exists(t.path("b2"))), (name, 125, False))
+        contains(said, f'node "{name}" does not answer')
+
+
+@test
+def backup__begins_anew_after_one_that_was_killed(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        with cluster.leader().connect() as c:
+            fill(c, 5)
+        words = ("cluster", "backup", t.path("b"), "--on", cluster.url)
+        part = t.path("b.part")
+        job = t.start(*words, "--rate", "10K")
+        wait_until(lambda: os.path.exists(part) and os.path.getsize(part) > 0)
+        job.kill()
+        job.communicate()
+        check(os.path.exists(part) and not os.path.exists(t.path("b")), "it was whole")
+        ok(t.picket(*words))
+        check(not os.path.exists(part), "the part is still there")
+        ok(t.picket("cluster", "restore", t.path("b"), "--yes", "--on", cluster.url))
+
+
+@test
+def progress__is_shown_on_a_terminal(t):
+    def shown(*words):
+        ours, theirs = os.openpty()
+        with os.fdopen(ours, "rb", buffering=0) as f:
+            job = t.start("cluster", *words, "--on", cluster.url, stderr=theirs)
+            os.close(theirs)
+            text = b""
+            with contextlib.suppress(OSError):  # the end of a terminal
+                while data := f.read(4096):
+                    text += data
+            equal(job.wait(), 0)
+            return text.decode()
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        with cluster.leader().connect() as c:
+            fill(c, 6)
+        said = shown("backup", t.path("b"))
+        size = os.path.getsize(t.path("b"))
+        for part in (f" % of {size} bytes fetched", f"100 % of {size} bytes fetched",
+                     "verified"):
+            contains(said, part)
+        contains(shown("restore", t.path("b"), "--yes"), f"100 % of {size} bytes sent")
+        equal(shown("backup", t.path("q"), "-q"), "")
+
+
+@test
+def backup__from_a_node_that_is_gone_says_what_to_do(t):
+    with Cluster(t.program, t.path("c"), 3) as cluster:
+        cli = lambda *w: t.picket("cluster", "backup", t.path("b"), *w, "--on",
+                                  cluster.url)
+        cluster.leader()
+        follower = cluster.followers()[0]
+        contains(ok(cli("--from", follower.name)).stderr, f"node {follower.name} after")
+        os.unlink(t.path("b"))
+        follower.kill()
+        for words, part in ((("--from", follower.name), "does not answer"),
+                            (("--from", "n9"), "is no member"),
+                            (("--rate", "fast"), "is not a number"),
+                            (("--rate", "0"), "is not a number"),
+                            (("--rate", "10MB"), "is not a number")):
+            done = cli(*words)
+            equal((words, done.returncode, done.stderr.count("\n")), (words, 125, 1))
+            contains(done.stderr, part)
+        equal([f for f in os.listdir(t.dir) if f.startswith("b")], [])
+        ok(cli())
+        # A node that waits to be admitted has nothing to be backed up.
+        shutil.rmtree(follower.data)
+        follower.start()
+
+        def waits():
+            with contextlib.suppress(OSError):
+                return follower.ask("CLUSTER", "STATUS")["state"] == "waiting"
+        wait_until(waits)
+        with follower.connect() as c:
+            contains(str(refusal(c, "CLUSTER", "BACKUP")), "no state yet")
+
+
+def fake_backup(data, lost=0):
+    """Answers of a node that has the backup `data`, and loses the first chunks."""
+    left = [lost]
+
+    def answer(words):
+        if words == ["CLUSTER", "BACKUP"]:
+            return encode({"id": 7, "node": "n1", "index": 5, "cluster_ms": 9,
+                           "last_token": 3, "bytes": len(data)})
+        if words[-1] == "END":
+            return "+OK\r\n"
+        left[0] -= 1
+        if left[0] >= 0:
+            return ""
+        at, n = int(words[3]), int(words[4])
+        return b"$%d\r\n%s\r\n" % (len(data[at:at + n]), data[at:at + n])
+    return answer
+
+
+@test
+def backup__is_fetched_on_after_a_cut_and_verified(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        with cluster.leader().connect() as c:
+            fill(c, 6)
+        ok(t.picket("cluster", "backup", t.path("good"), "--on", cluster.url))
+    with open(t.path("good"), "rb") as f:
+        good = f.read()
+    t.write("there", "precious")
+    damaged = good[:70000] + bytes([good[70000] ^ 1]) + good[70001:]
+    for data, lost, code in ((good, 0, 0), (good, 3, 0), (damaged, 0, 125),
+                             (good[:-1], 0, 125), (good + b"x", 0, 125), (b"x", 0, 125)):
+        with FakeNode(fake_backup(data, lost)) as node:
+            node.status = says("n1", [member("n1", node)], leader="n1")
+            done = t.picket("cluster", "backup", t.path("there"), "--force", "--on",
+                            f"picket://127.0.0.1:{node.port}")
+            equal((done.returncode, done.stderr.count("\n")), (code, 1))
+            with open(t.path("there"), "rb") as f:
+                equal(f.read() == (good if code == 0 else b"precious"), True)
+            equal([w for w in node.asked if w[1:] == ["BACKUP"]], [["CLUSTER", "BACKUP"]])
+            if code != 0:
+                contains(done.stderr, "can't verify")
+            else:
+                t.write("there", "precious")
+            equal(os.path.exists(t.path("there.part")), False)
+            done = t.picket("cluster", "backup", "-", "--on",
+                            f"picket://127.0.0.1:{node.port}", text=False)
+            equal((done.returncode, done.stdout == data), (code, True))
+
+
+@test
+def restore__that_is_broken_off_changes_nothing(t):
+    with Cluster(t.program, t.path("c"), 3) as cluster:
+        url = cluster.url
+        with cluster.leader().connect() as c:
+            fill(c, 5)
+        ok(t.picket("cluster", "backup", t.path("b"), "--on", url))
+        with open(t.path("b"), "rb") as f:
+            data = f.read()
+        pieces = [(at, data[at:at + 65536]) for at in range(0, len(data), 65536)]
+        with cluster.leader().connect() as c:
+            lease, token = hold(c, "mine")
+            for at, piece in pieces[:3]:
+                c.ask("CLUSTER", "RESTORE", at, piece)
+            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
+            equal(c.ask("LOCK", "SHOW", "mine")["holders"], 1)
+            equal(hold(c, "other")[1], token + 1)
+        # The pieces are replicated: another leader goes on where this one stopped.
+        cluster.leader().kill()
+        with cluster.leader().connect() as c:
+            equal(refusal(c, "CLUSTER", "RESTORE", pieces[2][0], b"again").code, "BADARG")
+            for at, piece in pieces[3:]:
+                c.ask("CLUSTER", "RESTORE", at, piece)
+            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
+            # A new beginning drops all of them.
+            c.ask("CLUSTER", "RESTORE", 0, b"nothing")
+            equal(refusal(c, "CLUSTER", "ADOPT").code, "BADARG")
+            equal(refusal(c, "CLUSTER", "ADOPT").code, "BADARG")
+            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
+        ok(t.picket("cluster", "restore", t.path("b"), "--yes", "--rate", "1G", "--on",
+                    url))
+        with cluster.leader().connect() as c:
+            equal(refusal(c, "LEASE", "RENEW", lease).code, "LOST")
+            check(hold(c, "mine")[1] > token + LEAP // 2, "tokens did not leap")
+
+
+@test
+def restore__under_load_lets_tokens_only_grow(t):
+    with Cluster(t.program, t.path("c"), 3) as cluster:
+        with cluster.leader().connect() as c:
+            fill(c, 5)
+        with Writer(cluster, "a") as a, Writer(cluster, "b") as b:
+            for i in range(3):
+                ok(t.picket("cluster", "backup", t.path(f"b{i}"), "--on", cluster.url))
+                a.more()
+            for i in (2, 0, 1):
+                ok(t.picket("cluster", "restore", t.path(f"b{i}"), "--yes", "--on",
+                            cluster.url))
+                a.more()
+                b.more()
+        for w in (a, b):
+            check(all(x < y for x, y in zip(w.tokens, w.tokens[1:])), "tokens fell")
+            check(w.tokens[-1] > 3 * LEAP, f"{w.tokens[-1]} after three restores")
+        equal(len(set(a.tokens) & set(b.tokens)), 0)
 
 
 # ---- the disk ----
@@ -223,6 +535,9 @@ class Disk:
             while True:
                 f.write(b"x" * 65536)
 
+    def give_back(self, megabytes):
+        os.truncate(self.filler, os.path.getsize(self.filler) - (megabytes << 20))
+
     def free(self):
         os.unlink(self.filler)
 
@@ -240,6 +555,12 @@ def full_disk__refuses_and_recovers(t):
         n1 = cluster.nodes[0]
         with n1.connect() as c:
             lease, token = hold(c, "db")
+            disk.fill()
+            # What little is left is for the log, not for a backup.
+            disk.give_back(16)
+            equal(refusal(c, "CLUSTER", "BACKUP").code, "NOSPACE")
+            contains(n1.words(), "event=backup-failed")
+            equal(c.ask("LEASE", "RENEW", lease)["status"], "OK")
             disk.fill()
             # The log has some room set aside; use it up.
             written = {}

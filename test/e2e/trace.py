@@ -180,17 +180,22 @@ def trace__over_a_restore(t):
     with traced(t, 3) as c:
         work(t, c, "a", 2)
         backup = t.path("b.backup")
-        equal(t.picket("cluster", "backup", backup, "--on", c.url).returncode, 0)
+        with c.leader().connect() as k:  # what is held in the backup ends by the restore
+            lease = k.ask("LEASE", "OPEN", 3600000)["lease"]
+            k.ask("LOCK", "ACQUIRE", lease, "kept")
+            equal(t.picket("cluster", "backup", backup, "--from", c.leader().name, "--on",
+                           c.url).returncode, 0)
+            k.ask("LEASE", "CLOSE", lease)
         work(t, c, "a", 2)
         equal(t.picket("cluster", "restore", backup, "--yes", "--on",
                        c.url).returncode, 0)
         work(t, c, "a", 2)
         for node in c.nodes:
-            wait_until(lambda n=node: len(lines_of(n.trace, "ended")) >= 6)
+            wait_until(lambda n=node: len(lines_of(n.trace, "ended")) >= 8)
             contains(text_of(node.trace), " gap\n")
             done = replay(t, node.trace)
             equal((done.returncode, done.stderr), (0, ""))
-            contains(done.stdout, "6 grants")
+            contains(done.stdout, "7 grants")
 
 
 # ---- the file ----

@@ -9,7 +9,7 @@
 #include "core/door.h"
 #include "sim_world.h"
 
-enum { LOOK_MS = 120, PIECES = 3, VOTERS_LEAST = 3 };
+enum { LOOK_MS = 120, PIECES = 3, VOTERS_LEAST = 3, SLICE_BYTES = 512 };
 
 static void look(void *self, uint64_t unused, void *load);
 
@@ -37,6 +37,7 @@ void sim_operator_free(struct sim_world *w)
 {
     pk_door_resize(w->plan.backup, 0);
     w->plan.backup = NULL;
+    w->plan.source = NULL;
 }
 
 /* ---- members ---- */
@@ -197,15 +198,56 @@ void sim_operator_leave(struct sim_world *w)
 
 /* ---- backups ---- */
 
+/* Of any node that is sound, the leader or a follower, which may lag. */
 void sim_operator_restore(struct sim_world *w)
 {
     struct sim_plan *o = &w->plan;
-    struct sim_node *leader = sim_world_leader(w);
-    if (leader != NULL && leader->condition != SIM_SICK) {
-        o->backup_len = pk_replica_backup(leader->replica, &o->backup);
-        o->restored = 0;
+    struct sim_node *n = &w->nodes[rng_below(&w->rng, w->n_nodes)];
+    struct pk_backup_of of;
+    if (!n->process.up || n->replica == NULL || n->failed || n->condition != SIM_SOUND) {
+        return;
+    }
+    sim_node_enter(n);
+    if (pk_replica_backup_begin(n->replica, &of)) {
+        o->source = n;
+        o->source_life = n->process.life;
+        o->backup = pk_door_resize(NULL, SLICE_BYTES);
+        o->backup_len = o->restored = 0;
         o->restore_us = w->queue.now_us + rng_between(&w->rng, 300, 4000) * SIM_MS;
+        sim_world_say(w, "a backup of node %" PRIu32 " is begun", n->place + 1);
+    }
+}
+
+/* One slice of it, while the node goes on. */
+static void go_on_backing_up(struct sim_world *w)
+{
+    struct sim_plan *o = &w->plan;
+    struct sim_node *n = o->source;
+    if (!n->process.up || n->process.life != o->source_life || n->failed) {
+        sim_operator_free(w); /* it went with its process */
+        return;
+    }
+    if (n->process.paused) {
+        return;
+    }
+    size_t len = 0;
+    enum pk_source_state got = PK_SOURCE_GONE;
+    sim_node_enter(n);
+    if (n->condition == SIM_SOUND) {
+        o->backup = pk_door_resize(o->backup, o->backup_len + SLICE_BYTES);
+        got = pk_replica_backup_read(n->replica, o->backup + o->backup_len, SLICE_BYTES,
+                                     &len);
+    }
+    o->backup_len += len;
+    if (got == PK_SOURCE_MORE) {
+        return;
+    }
+    pk_replica_backup_end(n->replica);
+    o->source = NULL;
+    if (got == PK_SOURCE_END) {
         sim_world_say(w, "a backup is taken");
+    } else {
+        sim_operator_free(w);
     }
 }
 
@@ -239,6 +281,9 @@ static void look(void *self, uint64_t unused, void *load)
     struct sim_plan *o = &w->plan;
     struct sim_node *leader = sim_world_leader(w);
     look_later(w);
+    if (o->source != NULL) {
+        go_on_backing_up(w);
+    }
     if (leader == NULL || is_changing(o)) {
         return;
     }
@@ -250,7 +295,8 @@ static void look(void *self, uint64_t unused, void *load)
         go_on_leaving(w, leader, members, n);
     } else if (begin_replacing(w)) {
         return; /* the next look goes on */
-    } else if (o->backup != NULL && w->queue.now_us >= o->restore_us && !w->healing) {
+    } else if (o->backup != NULL && o->source == NULL &&
+               w->queue.now_us >= o->restore_us && !w->healing) {
         go_on_restoring(w, leader);
     }
 }

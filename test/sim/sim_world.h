@@ -87,7 +87,9 @@ struct sim_plan {
     bool confirmed;            /* the last one came to its end */
     uint64_t changing_life;    /* of the node that leads it */
     struct sim_node *changer;
-    unsigned char *backup;
+    struct sim_node *source; /* of whose state a backup is being made; NULL: none */
+    uint64_t source_life;
+    unsigned char *backup; /* NULL: there is none, and none is being made */
     size_t backup_len, restored;
     uint64_t restore_us; /* when to put it back */
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a replica keeps: over restarts, snapshots, backups, and against its own log. */
+#include "core/wire.h"
 #include "raft/inside.h"
 #include "turned.h"
 
@@ -319,11 +320,46 @@ struct backup {
     size_t len;
 };
 
+/* The next `room` bytes of the backup that was begun. */
+static enum pk_source_state read_backup(struct node *n, struct backup *b, size_t room)
+{
+    size_t len = 0;
+    b->bytes = pk_door_resize(b->bytes, b->len + room);
+    enum pk_source_state got =
+        pk_replica_backup_read(n->replica, b->bytes + b->len, room, &len);
+    CHECK(len <= room);
+    b->len += len;
+    return got;
+}
+
 static struct backup take_backup(struct node *n)
 {
-    struct backup b;
-    b.len = pk_replica_backup(n->replica, &b.bytes);
+    struct backup b = {0};
+    struct pk_backup_of of;
+    CHECK(pk_replica_backup_begin(n->replica, &of));
+    CHECK_U64(of.clock_ms, pk_machine_clock(machine(n)));
+    CHECK_U64(of.last_token, pk_machine_last_token(machine(n)));
+    while (read_backup(n, &b, 100) == PK_SOURCE_MORE) {
+    }
+    pk_replica_backup_end(n->replica);
     return b;
+}
+
+/* NULL when the bytes are a backup, to both kinds of readers. */
+static const char *wrong(const unsigned char *bytes, size_t len)
+{
+    struct pk_backup_reader *reader = pk_backup_reader_new();
+    struct pk_backup_reader *checker = pk_backup_checker_new();
+    pk_backup_feed(reader, bytes, len);
+    for (size_t i = 0; i < len; i++) {
+        pk_backup_feed(checker, bytes + i, 1);
+    }
+    const char *why = pk_backup_wrong(reader);
+    const char *other = pk_backup_wrong(checker);
+    CHECK((why == NULL) == (other == NULL));
+    pk_machine_free(pk_backup_reader_end(reader));
+    pk_machine_free(pk_backup_reader_end(checker));
+    return why;
 }
 
 static struct told answer_of(struct node *n, bool taken)
@@ -365,7 +401,7 @@ TEST(replica__restores_a_backup)
         .verb = PK_FENCE_SET, .name = pk_text("disk"), .token = 5, .value = pk_text("v")};
     CHECK(node_ask(n, set).status == PK_OK);
     struct backup b = take_backup(n);
-    CHECK(pk_backup_wrong(b.bytes, b.len) == NULL);
+    CHECK(wrong(b.bytes, b.len) == NULL);
     uint64_t token = hold(n, "later");
     put_backup(n, b, 13);
     struct told told = adopt(n);
@@ -460,13 +496,17 @@ TEST(replica__refuses_what_is_no_backup)
     uint64_t token = hold(n, "a");
     struct told told = adopt(n);
     CHECK(told.status == PK_BADARG);
+    CHECK_STR(told.why, "there is no backup to adopt");
+    CHECK(put_piece(n, "0123456789abcdef", 16, 0).status == PK_OK);
+    told = adopt(n);
+    CHECK(told.status == PK_BADARG);
     CHECK_STR(told.why, "this is not a backup, or one of another version");
     struct backup b = take_backup(n);
     for (size_t at = 0; at < b.len; at++) {
         b.bytes[at] ^= 1;
-        CHECK(pk_backup_wrong(b.bytes, b.len) != NULL);
+        CHECK(wrong(b.bytes, b.len) != NULL);
         b.bytes[at] ^= 1;
-        CHECK(pk_backup_wrong(b.bytes, at) != NULL);
+        CHECK(wrong(b.bytes, at) != NULL);
     }
     b.bytes[b.len / 2] ^= 1;
     put_backup(n, b, 1000);
@@ -478,6 +518,100 @@ TEST(replica__refuses_what_is_no_backup)
     CHECK_U64(n->gaps, 0);
     CHECK_U64(pk_machine_last_token(machine(n)), token);
     CHECK_U64(pk_machine_stats(machine(n)).holds, 1);
+    pk_door_resize(b.bytes, 0);
+    node_free(n);
+}
+
+/* A checksum that is right does not make a whole state. */
+TEST(replica__refuses_a_state_that_is_cut_under_a_right_checksum)
+{
+    struct node *n = node_serving(node_new(1));
+    (void)hold(n, "a");
+    struct backup b = take_backup(n);
+    for (size_t len = 5; len + 8 < b.len; len++) {
+        unsigned char *cut = pk_door_resize(NULL, len + 8);
+        memcpy(cut, b.bytes, len);
+        pk_put_u64(cut + len, pk_digest(PK_DIGEST_START, cut, len));
+        CHECK_STR(wrong(cut, len + 8), "the state in the backup can't be read");
+        pk_door_resize(cut, 0);
+    }
+    pk_door_resize(b.bytes, 0);
+    node_free(n);
+}
+
+/* A node takes no snapshot while a backup views its machine, and one later. */
+TEST(replica__backup_is_of_the_moment_when_it_began)
+{
+    struct node *n = node_new(1);
+    n->options.threshold = 3;
+    node_serving(n);
+    (void)hold(n, "kept");
+    struct pk_backup_of of;
+    struct backup b = {0};
+    uint64_t digest = pk_machine_digest(machine(n));
+    CHECK(pk_replica_backup_begin(n->replica, &of));
+    CHECK(!pk_replica_backup_begin(n->replica, &of));
+    unsigned snapshots = n->disk.snapshots;
+    for (int i = 0; i < 8; i++) {
+        CHECK(read_backup(n, &b, 7) == PK_SOURCE_MORE);
+        CHECK(node_ask(n, lease_open(1000)).status == PK_OK);
+    }
+    CHECK_U64(n->disk.snapshots, snapshots);
+    while (read_backup(n, &b, 7) == PK_SOURCE_MORE) {
+    }
+    pk_replica_backup_end(n->replica);
+    struct pk_backup_reader *r = pk_backup_reader_new();
+    pk_backup_feed(r, b.bytes, b.len);
+    CHECK(pk_backup_wrong(r) == NULL);
+    struct pk_machine *m = pk_backup_reader_end(r);
+    CHECK_U64(pk_machine_digest(m), digest);
+    CHECK(pk_machine_check(m) == NULL);
+    pk_machine_free(m);
+    CHECK(node_ask(n, lease_open(1000)).status == PK_OK);
+    CHECK(n->disk.snapshots > snapshots);
+    pk_door_resize(b.bytes, 0);
+    node_free(n);
+}
+
+TEST(replica__backup_is_gone_when_the_state_is_replaced)
+{
+    struct node *n = node_serving(node_new(1));
+    struct backup whole = take_backup(n);
+    struct pk_backup_of of;
+    struct backup b = {0};
+    CHECK(pk_replica_backup_begin(n->replica, &of));
+    CHECK(read_backup(n, &b, 7) == PK_SOURCE_MORE);
+    put_backup(n, whole, 1000);
+    CHECK(adopt(n).status == PK_OK);
+    CHECK(read_backup(n, &b, 7) == PK_SOURCE_GONE);
+    pk_replica_backup_end(n->replica);
+    pk_door_resize(b.bytes, 0);
+    b = take_backup(n);
+    CHECK(wrong(b.bytes, b.len) == NULL);
+    pk_door_resize(b.bytes, 0);
+    pk_door_resize(whole.bytes, 0);
+    node_free(n);
+}
+
+/* A restore that is broken off leaves the state as it was; what has come goes with the
+ * next beginning, and is freed in slices. */
+TEST(replica__restore_that_is_broken_off_changes_nothing)
+{
+    struct node *n = node_serving(node_new(1));
+    (void)hold(n, "kept");
+    struct backup b = take_backup(n);
+    uint64_t token = hold(n, "later");
+    CHECK(put_piece(n, b.bytes, b.len - 1, 0).status == PK_OK);
+    CHECK_U64(pk_machine_last_token(machine(n)), token);
+    CHECK_U64(pk_machine_stats(machine(n)).holds, 2);
+    CHECK(put_piece(n, b.bytes, 20, 0).status == PK_OK);
+    CHECK(put_piece(n, b.bytes + 20, b.len - 20, 20).status == PK_OK);
+    CHECK(adopt(n).status == PK_OK);
+    for (int i = 0; i < 10; i++) {
+        node_turn(n);
+    }
+    CHECK(n->replica->garbage.first == NULL);
+    CHECK(hold(n, "later") > token);
     pk_door_resize(b.bytes, 0);
     node_free(n);
 }

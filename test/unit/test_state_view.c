@@ -6,6 +6,8 @@
 #include "core/door.h"
 #include "core/machine.h"
 #include "core/state.h"
+#include "raft/backup.h"
+#include "raft/garbage.h"
 #include "raft/replica.h"
 #include "raft/snapshot.h"
 #include "tap.h"
@@ -189,6 +191,26 @@ TEST(view__of_damaged_memory_is_unsound)
     free_state(&s);
 }
 
+/* Nor must a backup. */
+TEST(backup__of_damaged_memory_is_unsound)
+{
+    struct pk_state s = new_state();
+    unsigned char room[1000];
+    size_t n;
+    struct pk_lease *l = pk_lease_find(s.machine, 100);
+    l->ttl_ms ^= 1;
+    struct pk_backup *b = pk_backup_begin(s.machine);
+    enum pk_source_state state = PK_SOURCE_MORE;
+    while (state == PK_SOURCE_MORE) {
+        state = pk_backup_read(b, room, sizeof room, &n);
+    }
+    CHECK(state == PK_SOURCE_GONE);
+    CHECK(pk_backup_is_unsound(b));
+    pk_backup_free(b);
+    l->ttl_ms ^= 1;
+    free_state(&s);
+}
+
 /* Lengths that no snapshot has take no memory (P10). */
 TEST(loader__refuses_what_is_no_snapshot)
 {
@@ -207,6 +229,48 @@ TEST(loader__refuses_what_is_no_snapshot)
         CHECK(load(&b, 1000) == NULL);
     }
     pk_state_view_free(v);
+    pk_door_resize(b.data, 0);
+    free_state(&s);
+}
+
+/* ---- garbage ---- */
+
+TEST(garbage__frees_a_machine_in_slices)
+{
+    struct pk_machine *m = pk_machine_new();
+    unsigned slices = 1;
+    open_leases(m, LEASES);
+    while (!pk_machine_free_some(m, 10)) {
+        slices++;
+    }
+    CHECK_U64(slices, LEASES / 10 + 1);
+    pk_effects_free(&effects);
+}
+
+/* A snapshot that is being read shares the staged bytes, which are freed after it. */
+TEST(garbage__keeps_what_a_snapshot_shares)
+{
+    struct pk_garbage g = {0};
+    struct pk_state s = new_state();
+    struct bytes b = {0};
+    struct pk_state_view *v = pk_state_view_begin(&s);
+    CHECK(pull(pk_state_view_source(v), &b, 100) == PK_SOURCE_MORE);
+    pk_garbage_add_staging(&g, s.staging);
+    s.staging = pk_staging_new();
+    pk_garbage_add_machine(&g, pk_machine_new());
+    for (int i = 0; i < 5; i++) {
+        pk_garbage_free_some(&g);
+    }
+    while (pull(pk_state_view_source(v), &b, 100) == PK_SOURCE_MORE) {
+    }
+    struct pk_state *back = load(&b, 100);
+    CHECK(back != NULL);
+    check_staged(back->staging);
+    CHECK(g.first != NULL);
+    pk_state_view_free(v);
+    pk_garbage_free_some(&g);
+    CHECK(g.first == NULL);
+    pk_state_loader.drop(back);
     pk_door_resize(b.data, 0);
     free_state(&s);
 }

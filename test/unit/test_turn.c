@@ -307,8 +307,13 @@ static struct node *node_with_old_backup(void)
     struct pk_command c = lock_try(lease, "db");
     c.lock_delay_ms = DELAY_MS;
     CHECK(node_ask(n, c).status == PK_OK);
-    unsigned char *bytes;
-    size_t len = pk_replica_backup(n->replica, &bytes);
+    struct pk_backup_of of;
+    enum { ROOM = 4096 };
+    unsigned char *bytes = pk_door_resize(NULL, ROOM);
+    size_t len;
+    CHECK(pk_replica_backup_begin(n->replica, &of));
+    CHECK(pk_replica_backup_read(n->replica, bytes, ROOM, &len) == PK_SOURCE_END);
+    pk_replica_backup_end(n->replica);
     node_pass(n, 2 * DELAY_MS);
     unsigned before = n->n_told;
     CHECK(pk_turn_add_restore(n->turn, pk_bytes(bytes, len), 0,
