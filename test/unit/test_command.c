@@ -279,6 +279,7 @@ TEST(command__verbs_keep_their_numbers)
     CHECK_U64(PK_KEY_DROP, 20);
     CHECK_U64(PK_FENCE_MODE, 21);
     CHECK_U64(PK_FENCE_SHOW, 22);
+    CHECK_U64(PK_SET_VERSION, 23);
 }
 
 /* The flags stand between the other integers and the strings, as command.h says. */
