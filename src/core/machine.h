@@ -89,6 +89,9 @@ uint64_t pk_restore_digest(const struct pk_restore *s);
 /* The machine, or NULL when the snapshot was not complete; frees `s`. */
 struct pk_machine *pk_restore_end(struct pk_restore *s);
 
+/* The cluster version that a snapshot says it has; 0: the bytes don't begin as one. */
+uint32_t pk_snapshot_version(const unsigned char *in, size_t len);
+
 /* A whole snapshot at once: identical bytes for identical state. *out comes from door.h
  * (free with pk_door_resize(p, 0)); returns their number. No view may be under way. */
 size_t pk_machine_snapshot(struct pk_machine *m, unsigned char **out);

@@ -309,6 +309,12 @@ static void read_item(struct pk_restore *s, const unsigned char *at, size_t len)
     }
 }
 
+uint32_t pk_snapshot_version(const unsigned char *in, size_t len)
+{
+    return len >= HEAD_BYTES && memcmp(in, magic, sizeof magic) == 0 ? in[sizeof magic]
+                                                                     : 0;
+}
+
 /* Reads the head or one item from the beginning of the bytes; returns how many it took:
  * 0 when more are needed. */
 static size_t read_some(struct pk_restore *s, const unsigned char *at, size_t len)
@@ -317,8 +323,7 @@ static size_t read_some(struct pk_restore *s, const unsigned char *at, size_t le
         if (len < HEAD_BYTES) {
             return 0;
         }
-        bool ours = memcmp(at, magic, sizeof magic) == 0;
-        s->version = ours ? at[sizeof magic] : 0;
+        s->version = pk_snapshot_version(at, len);
         s->state = pk_version_runs(s->version) ? MACHINE : REFUSED;
         return HEAD_BYTES;
     }

@@ -14,10 +14,6 @@
 enum {
     PK_VERSION_OLDEST = 1, /* this build runs cluster versions from here */
     PK_VERSION_NEWEST = 1, /* to here; at most 255, since formats give it one byte */
-    /* What an embedded store is raised to: one behind, so that processes of the release
-     * before this one can still use the store. */
-    PK_VERSION_LOCAL = PK_VERSION_NEWEST - 1 > PK_VERSION_OLDEST ? PK_VERSION_NEWEST - 1
-                                                                 : PK_VERSION_OLDEST,
 };
 
 static inline bool pk_version_runs(uint64_t version)

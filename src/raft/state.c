@@ -5,7 +5,7 @@
  * written and read.
  *
  * A backup for operators:
- *     "PKBK"  version (1 byte)  the machine's snapshot
+ *     "PKBK"  cluster version (1 byte)  the machine's snapshot
  *     digest of all bytes before it (8 bytes, little endian)
  */
 #include <inttypes.h>
@@ -13,12 +13,18 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "core/version.h"
 #include "core/wire.h"
+#include "host/version.h"
 #include "raft/inside.h"
 
-static const char backup_magic[5] = {'P', 'K', 'B', 'K', 1};
+static const char backup_magic[4] = {'P', 'K', 'B', 'K'};
 
-enum { DIGEST_BYTES = 8 };
+enum {
+    AT_VERSION = sizeof backup_magic,
+    BACKUP_HEAD = AT_VERSION + 1,
+    DIGEST_BYTES = 8,
+};
 
 /* ---- a backup on its way in ---- */
 
@@ -43,7 +49,7 @@ static const char *take_piece(struct pk_state *s, const struct pk_entry *e)
 struct backup {
     uint64_t len, at;
     uint64_t digest; /* of the bytes before the last ones */
-    unsigned char magic[sizeof backup_magic], end[DIGEST_BYTES];
+    unsigned char head[BACKUP_HEAD], end[DIGEST_BYTES];
     struct pk_restore *restore;
 };
 
@@ -55,8 +61,8 @@ static struct backup backup_begin(uint64_t len)
 
 static void backup_feed(struct backup *b, const unsigned char *in, size_t len)
 {
-    for (; len > 0 && b->at < sizeof b->magic; in++, len--) {
-        b->magic[b->at++] = *in;
+    for (; len > 0 && b->at < sizeof b->head; in++, len--) {
+        b->head[b->at++] = *in;
         b->digest = pk_digest(b->digest, in, 1);
     }
     uint64_t covered = b->len < DIGEST_BYTES ? 0 : b->len - DIGEST_BYTES;
@@ -72,17 +78,26 @@ static void backup_feed(struct backup *b, const unsigned char *in, size_t len)
     }
 }
 
+static bool is_long_enough(uint64_t len)
+{
+    return len >= BACKUP_HEAD + DIGEST_BYTES;
+}
+
 /* The machine of the backup; NULL with a sentence in *why. */
 static struct pk_machine *backup_end(struct backup *b, const char **why)
 {
+    uint32_t version = b->head[AT_VERSION];
+    bool same = pk_restore_version(b->restore) == version;
     struct pk_machine *m = pk_restore_end(b->restore);
     *why = NULL;
-    if (b->len < sizeof backup_magic + DIGEST_BYTES ||
-        memcmp(b->magic, backup_magic, sizeof backup_magic) != 0) {
-        *why = "this is not a backup, or one of another version";
+    if (!is_long_enough(b->len) ||
+        memcmp(b->head, backup_magic, sizeof backup_magic) != 0) {
+        *why = "this is not a backup";
     } else if (b->digest != pk_get_u64(b->end)) {
         *why = "the backup is damaged or not complete";
-    } else if (m == NULL || pk_machine_check(m) != NULL) {
+    } else if (!pk_version_runs(version)) {
+        *why = pk_version_needed("the backup", version);
+    } else if (!same || m == NULL || pk_machine_check(m) != NULL) {
         *why = "the state in the backup can't be read";
     }
     if (*why != NULL) {
@@ -99,7 +114,7 @@ const char *pk_backup_wrong(const unsigned char *in, size_t len)
         return "a backup has at most 1 GiB";
     }
     struct backup b = backup_begin(len);
-    if (len >= sizeof backup_magic + DIGEST_BYTES) {
+    if (is_long_enough(len)) {
         backup_feed(&b, in, len);
     }
     pk_machine_free(backup_end(&b, &why));
@@ -121,11 +136,12 @@ size_t pk_replica_backup(struct pk_replica *r, unsigned char **out)
     stop_taking(r);
     size_t len = pk_machine_snapshot(r->state.machine, &state);
     struct pk_writer w = {
-        .out = pk_door_resize(NULL, sizeof backup_magic + len + DIGEST_BYTES),
+        .out = pk_door_resize(NULL, BACKUP_HEAD + len + DIGEST_BYTES),
         .digest = PK_DIGEST_START,
         .digesting = true,
     };
     pk_write_raw(&w, backup_magic, sizeof backup_magic);
+    pk_write_byte(&w, pk_machine_version(r->state.machine));
     pk_write_raw(&w, state, len);
     pk_put_u64(w.out + w.len, w.digest);
     pk_door_resize(state, 0);
@@ -148,25 +164,75 @@ static const char *leap(struct pk_machine *m, uint64_t floor, struct pk_effects 
 static struct pk_machine *open_staged(const struct pk_staging *s, const char **why)
 {
     struct backup b = backup_begin(s->len);
-    bool long_enough = s->len >= sizeof backup_magic + DIGEST_BYTES;
-    for (const struct pk_staged_piece *p = s->first; p != NULL && long_enough;
+    for (const struct pk_staged_piece *p = s->first; p != NULL && is_long_enough(s->len);
          p = p->next) {
         backup_feed(&b, p->bytes, p->len);
     }
     return backup_end(&b, why);
 }
 
+/* The cluster version that the staged bytes say they need; 0: they say nothing. Those of
+ * a backup begin with it in every version, so all replicas read the same. */
+static uint32_t staged_version(const struct pk_staging *s)
+{
+    unsigned char head[BACKUP_HEAD];
+    size_t at = 0;
+    for (const struct pk_staged_piece *p = s->first; p != NULL && at < sizeof head;
+         p = p->next) {
+        for (size_t i = 0; i < p->len && at < sizeof head; i++) {
+            head[at++] = p->bytes[i];
+        }
+    }
+    bool ours = at == sizeof head && memcmp(head, backup_magic, sizeof backup_magic) == 0;
+    return ours ? head[AT_VERSION] : 0;
+}
+
+/* NULL, or why a backup of that version can't become the state of this cluster. A replica
+ * that can't read what others can must stop: its state would be another one. */
+static const char *version_wrong(struct pk_replica *r, uint32_t version)
+{
+    static _Thread_local char text[160];
+    uint32_t ours = pk_machine_version(r->state.machine);
+    if (version > ours) {
+        (void)snprintf(text, sizeof text,
+                       "the backup needs cluster version %u; the cluster has version %u",
+                       version, ours);
+        return text;
+    }
+    if (version != 0 && version < PK_VERSION_OLDEST) {
+        pk_replica_break(r, pk_version_needed("the backup that is restored", version));
+        return r->why;
+    }
+    return NULL;
+}
+
+/* The cluster keeps its version: every state of an older one is a state of it (N3). */
+static void keep_version(struct pk_machine *m, const struct pk_machine *cluster)
+{
+    struct pk_effects unused = {0};
+    uint32_t to = pk_machine_version(cluster);
+    uint64_t hold = pk_machine_version_is_held(cluster) ? PK_VERSION_HOLD : 0;
+    do {
+        uint32_t next = pk_machine_version(m) + (pk_machine_version(m) < to);
+        struct pk_command c = {
+            .verb = PK_SET_VERSION, .version = next, .flags = hold};
+        pk_machine_step(m, &c, &unused);
+    } while (pk_machine_version(m) < to);
+    pk_effects_free(&unused);
+}
+
 /* The staged backup becomes the state. Stamp 0: what it holds ends by the restore, not by
  * the time that has passed since. */
 static const char *adopt(struct pk_replica *r)
 {
-    const char *why = NULL;
-    struct pk_machine *m = open_staged(r->state.staging, &why);
+    const char *why = version_wrong(r, staged_version(r->state.staging));
+    struct pk_machine *m = why == NULL ? open_staged(r->state.staging, &why) : NULL;
     pk_staging_drop(r->state.staging);
     r->state.staging = pk_staging_new();
     if (m == NULL) {
         return why;
     }
+    keep_version(m, r->state.machine);
     why = leap(m, pk_machine_last_token(r->state.machine), &r->effects);
     if (why != NULL) {
         pk_machine_free(m);
@@ -295,29 +361,58 @@ static bool run(struct pk_replica *r, const struct pk_entry *e)
     return sound;
 }
 
-/* NULL, or why the entry at `place` of the log can't be run. */
-static const char *apply_entry(struct pk_replica *r, const struct raft_buffer *buf,
-                               uint64_t place)
+/* A release that runs no newer version than the present one can't run this entry, and
+ * needs a snapshot behind it to start with. */
+static void note_lowering(struct pk_replica *r, const struct pk_entry *e, uint32_t before)
+{
+    uint32_t needs = e->needs > before ? e->needs : before;
+    if (needs > pk_machine_version(r->state.machine)) {
+        r->lowered_at = e->index;
+        r->lowered_from = needs;
+        pk_replica_let_go(r);
+    }
+}
+
+/* The entry at `place` of the log can't be run. */
+static void break_at(struct pk_replica *r, uint64_t place, const char *wrong)
+{
+    char why[128];
+    (void)snprintf(why, sizeof why, "entry %" PRIu64 " of the log %s", place, wrong);
+    pk_replica_break(r, why);
+}
+
+static void break_at_version(struct pk_replica *r, uint64_t place, uint32_t version)
+{
+    char what[64];
+    (void)snprintf(what, sizeof what, "entry %" PRIu64 " of the log", place);
+    pk_replica_break(r, pk_version_needed(what, version));
+}
+
+/* Runs the entry at `place`; a replica that can't is broken from then on. */
+static void apply_entry(struct pk_replica *r, const struct raft_buffer *buf,
+                        uint64_t place)
 {
     struct pk_entry e;
-    if (!pk_entry_open(buf->base, buf->len, &e)) {
-        return "is not readable";
+    uint32_t version = pk_entry_needs(buf->base, buf->len);
+    if (version != 0 && !pk_version_runs(version)) {
+        break_at_version(r, place, version);
+    } else if (!pk_entry_open(buf->base, buf->len, &e)) {
+        break_at(r, place, "is not readable");
+    } else if (e.index != place) {
+        break_at(r, place, "was made for another place");
+    } else if (e.index > r->state.last_entry) { /* else it was run: G2 of guard.h */
+        uint32_t before = pk_machine_version(r->state.machine);
+        if (!run(r, &e)) {
+            break_at(r, place, "has commands that can't be read");
+            return;
+        }
+        r->state.last_entry = e.index;
+        note_lowering(r, &e, before);
+        r->hooks.applied(r->hooks.ctx, &e);
+        if (e.mark) {
+            take_mark(r, e.index);
+        }
     }
-    if (e.index != place) {
-        return "was made for another place";
-    }
-    if (e.index <= r->state.last_entry) {
-        return NULL; /* has been run: see G2 of guard.h */
-    }
-    if (!run(r, &e)) {
-        return "has commands that can't be read";
-    }
-    r->state.last_entry = e.index;
-    r->hooks.applied(r->hooks.ctx, &e);
-    if (e.mark) {
-        take_mark(r, e.index);
-    }
-    return NULL;
 }
 
 /* Never fails towards the library, which would stop without a word. */
@@ -328,13 +423,7 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
     if (r->broken) {
         return 0;
     }
-    uint64_t place = raft_last_applied(&r->raft) + 1;
-    const char *wrong = apply_entry(r, buf, place);
-    if (wrong != NULL) {
-        char why[128];
-        snprintf(why, sizeof why, "entry %" PRIu64 " of the log %s", place, wrong);
-        pk_replica_break(r, why);
-    }
+    apply_entry(r, buf, raft_last_applied(&r->raft) + 1);
     return 0;
 }
 
@@ -382,8 +471,8 @@ static int on_snapshot_written(struct raft_fsm *fsm, struct raft_buffer *bufs[],
     return 0;
 }
 
-/* The state that the buffer stands for; NULL: it can't be read. */
-static struct pk_state *open_snapshot(const struct raft_buffer *b)
+/* The state that the buffer stands for; NULL: it can't be read, and `r` is broken. */
+static struct pk_state *open_snapshot(struct pk_replica *r, const struct raft_buffer *b)
 {
     struct pk_snapshot_handle *h = pk_snapshot_handle_of(b);
     if (h != NULL) {
@@ -392,14 +481,20 @@ static struct pk_state *open_snapshot(const struct raft_buffer *b)
         return loaded;
     }
     void *load = pk_state_loader.begin();
-    (void)pk_state_loader.feed(load, b->base, b->len);
-    return pk_state_loader.end(load);
+    bool good = pk_state_loader.feed(load, b->base, b->len);
+    uint32_t needs = good ? 0 : pk_state_loader.needs(load);
+    struct pk_state *s = pk_state_loader.end(load);
+    if (s == NULL) {
+        pk_replica_break(r, needs == 0 ? "the snapshot is damaged"
+                                       : pk_version_needed("the snapshot", needs));
+    }
+    return s;
 }
 
-/* False when it is no snapshot; then the replica is as it was. */
+/* False when it is no snapshot that this build can load; then the replica is broken. */
 static bool restore(struct pk_replica *r, const struct raft_buffer *b)
 {
-    struct pk_state *s = open_snapshot(b);
+    struct pk_state *s = open_snapshot(r, b);
     if (s == NULL) {
         return false;
     }
@@ -415,7 +510,6 @@ static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
 {
     struct pk_replica *r = fsm->data;
     if (r->broken || !restore(r, buf)) {
-        pk_replica_break(r, "the snapshot is damaged or of another version");
         return RAFT_CORRUPT;
     }
     raft_free(buf->base);
@@ -482,18 +576,13 @@ struct pk_replica *pk_state_offline(const struct raft_snapshot *snapshot,
                                          .replaced = ignore,
                                          .broken = ignore_why};
     pk_state_open(r);
-    if (snapshot != NULL && !restore(r, &snapshot->bufs[0])) {
-        pk_replica_break(r, "the snapshot is damaged or of another version");
+    if (snapshot != NULL) {
+        (void)restore(r, &snapshot->bufs[0]);
     }
     uint64_t covered = snapshot == NULL ? 0 : snapshot->index;
     for (size_t i = 0; i < n && !r->broken; i++) {
-        uint64_t place = start + i;
-        const char *wrong = NULL;
-        if (entries[i].type == RAFT_COMMAND && place > covered) {
-            wrong = apply_entry(r, &entries[i].buf, place);
-        }
-        if (wrong != NULL) {
-            pk_replica_break(r, wrong);
+        if (entries[i].type == RAFT_COMMAND && start + i > covered) {
+            apply_entry(r, &entries[i].buf, start + i);
         }
     }
     return r;
