@@ -21,8 +21,9 @@ static bool behind_of(const struct pk_cluster_view *v, const struct pk_cluster_n
 
 static void print_text(const struct pk_cluster_view *v)
 {
-    static const char *const heads[] = {"NODE",    "ROLE", "STATE", "TERM",    "BEHIND",
-                                        "CLIENTS", "HTTP", "NODES", "RELEASE", "VERSIONS"};
+    static const char *const heads[] = {"NODE",    "ROLE",    "STATE", "TERM",
+                                        "BEHIND",  "CLIENTS", "HTTP",  "NODES",
+                                        "RELEASE", "VERSIONS"};
     struct pk_table t = {.columns = sizeof heads / sizeof heads[0]};
     for (size_t i = 0; i < t.columns; i++) {
         pk_table_add(&t, "%s", heads[i]);

@@ -21,14 +21,15 @@ static bool look(struct pk_cluster *c, const char *word, struct pk_cluster_view 
         pk_cluster_look(c, v);
     }
     if (v->leader[0] == '\0') {
-        (void)pk_errors_fail("cluster: %s: nobody leads %s at the moment%s%s", word, c->url,
-                             v->answered ? "" : ": ", v->answered ? "" : v->why);
+        (void)pk_errors_fail("cluster: %s: nobody leads %s at the moment%s%s", word,
+                             c->url, v->answered ? "" : ": ", v->answered ? "" : v->why);
         return false;
     }
     if (v->version == 0) {
-        (void)pk_errors_fail("cluster: %s: the nodes have a release that knows no cluster "
-                             "version",
-                             word);
+        (void)pk_errors_fail(
+            "cluster: %s: the nodes have a release that knows no cluster "
+            "version",
+            word);
         return false;
     }
     return true;
@@ -66,9 +67,9 @@ static void tell_next(const struct pk_cluster_view *v)
     for (size_t i = 0; i < v->count; i++) {
         const struct pk_cluster_node *n = &v->nodes[i];
         if (n->role[0] != '\0' && n->newest <= v->version) {
-            pk_errors_remark("node %s has picket %s, which runs no version above %" PRIu64,
-                             n->name, n->version[0] != '\0' ? n->version : "(not known)",
-                             v->version);
+            pk_errors_remark(
+                "node %s has picket %s, which runs no version above %" PRIu64, n->name,
+                n->version[0] != '\0' ? n->version : "(not known)", v->version);
         }
     }
 }
@@ -119,11 +120,12 @@ static int downgrade(struct pk_cluster *c, struct pk_cluster_view *v)
         pk_cluster_look(c, v);
     } while (!files_follow(v, to) && pk_clock_ms() - began < FILES_MS);
     if (!files_follow(v, to)) {
-        return pk_errors_fail("cluster: downgrade: the cluster has version %" PRIu64
-                              " and is held there, but not every node has files that an "
-                              "older picket can open; see data_version in 'picket cluster "
-                              "status -o json'",
-                              to);
+        return pk_errors_fail(
+            "cluster: downgrade: the cluster has version %" PRIu64
+            " and is held there, but not every node has files that an "
+            "older picket can open; see data_version in 'picket cluster "
+            "status -o json'",
+            to);
     }
     pk_errors_remark("the cluster has version %" PRIu64
                      " and is held there: its nodes can be replaced by an older picket, "

@@ -148,8 +148,8 @@ struct pk_command {
     uint64_t wait_ms; /* 0: try; PK_WAIT_FOREVER; else a bound in cluster time */
     uint64_t max_hold_ms; /* 0: none */
     uint64_t lock_delay_ms;
-    uint64_t count; /* rows wanted, 1..PK_PAGE_MAX */
-    uint64_t flags; /* of enum pk_key_flag, pk_fence_flag or pk_version_flag */
+    uint64_t count;   /* rows wanted, 1..PK_PAGE_MAX */
+    uint64_t flags;   /* of enum pk_key_flag, pk_fence_flag or pk_version_flag */
     uint64_t version; /* the cluster version wanted */
     struct pk_bytes label;
     struct pk_bytes value;

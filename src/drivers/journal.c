@@ -389,8 +389,7 @@ static enum picket_status check_header(struct pk_journal *j, uint64_t size)
     if (j->buffer[4] != VERSION) {
         char what[PATH_MAX + sizeof "/journal"];
         snprintf(what, sizeof what, "%s/journal", j->path);
-        return pk_fail(PICKET_STORE, "%s",
-                       pk_format_needed(what, j->buffer[4], VERSION));
+        return pk_fail(PICKET_STORE, "%s", pk_format_needed(what, j->buffer[4], VERSION));
     }
     j->id = pk_get_u64(j->buffer + 8);
     j->generation = pk_get_u64(j->buffer + 16);

@@ -277,8 +277,8 @@ static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
     s->needs = 0;
     status = pk_journal_read(&s->journal, apply_record, s, &empty);
     if (s->needs != 0 && !pk_version_runs(s->needs)) {
-        status = pk_fail(PICKET_STORE, "%s",
-                         pk_version_needed(s->journal.path, s->needs));
+        status =
+            pk_fail(PICKET_STORE, "%s", pk_version_needed(s->journal.path, s->needs));
     }
     if (status == PICKET_OK && empty) {
         status = begin_journal(s);

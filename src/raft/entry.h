@@ -15,8 +15,8 @@
  *
  * An entry needs the cluster version that its commands need (core/command.h), which is
  * also that of its format. A replica that does not run that version stops before the
- * entry. Raising the version is a command that needs the new one: so whatever comes behind
- * it is only ever run by replicas that can.
+ * entry. Raising the version is a command that needs the new one: so whatever comes
+ * behind it is only ever run by replicas that can.
  *
  * `index` is the place in the log that the entry had when it was proposed. A replica
  * that has been there already skips it (guard G2 of guard.h says how that can happen).

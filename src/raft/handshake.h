@@ -60,7 +60,7 @@ struct pk_greeting {
     uint64_t run; /* random: this run of the process that speaks */
     enum pk_purpose purpose;
     struct pk_peer from;
-    struct pk_release release; /* of the one that speaks */
+    struct pk_release release;         /* of the one that speaks */
     char address[PK_NODE_ADDRESS_MAX]; /* "name@host:port" of the one that speaks */
     char why[PK_REFUSAL_MAX];
     struct pk_member members[PK_MEMBERS_MAX]; /* of TELL */

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum {
-    PK_LOG_FORMAT = 1,    /* of all files of the log store; meta says it for all of them */
+    PK_LOG_FORMAT = 1,    /* of all files of the log store; meta says it for all */
     PK_SECTOR = 512,      /* what a disk writes whole or not at all */
     PK_SECTOR_DATA = 500, /* of it, before the stamp */
     PK_BLOCK = 4096,      /* batches begin at multiples of it */

@@ -214,8 +214,7 @@ static void keep_version(struct pk_machine *m, const struct pk_machine *cluster)
     uint64_t hold = pk_machine_version_is_held(cluster) ? PK_VERSION_HOLD : 0;
     do {
         uint32_t next = pk_machine_version(m) + (pk_machine_version(m) < to);
-        struct pk_command c = {
-            .verb = PK_SET_VERSION, .version = next, .flags = hold};
+        struct pk_command c = {.verb = PK_SET_VERSION, .version = next, .flags = hold};
         pk_machine_step(m, &c, &unused);
     } while (pk_machine_version(m) < to);
     pk_effects_free(&unused);

@@ -11,8 +11,8 @@
  *   CLUSTER REMOVE name                 for good. The leader hands over first and
  *                                       answers NOLEADER
  *   CLUSTER TRANSFER [name]             makes another node the leader
- *   CLUSTER VERSION version [HOLD]      the cluster version: as it is, or one more or less;
- *                                       HOLD: leaders don't raise it by themselves
+ *   CLUSTER VERSION version [HOLD]      the cluster version: the present one, one more or
+ *                                       less; HOLD: leaders don't raise it themselves
  *   CLUSTER LIMITS                      the replicated limits
  *   CLUSTER CONFIGURE limit value ...   changes them
  *   CLUSTER BACKUP                      the state, as one bulk string
@@ -338,7 +338,8 @@ static void do_add(struct pk_conn *c, const struct pk_member *m, const char *nam
     } else if (added.id == 0) {
         pk_resp_error(o, "ERR",
                       "no node of that name has asked to be admitted; start it first");
-    } else if (pk_upgrade_node_wrong(c->server, added.id) != NULL) {
+    } else if (id.len == 0 && pk_upgrade_node_wrong(c->server, added.id) != NULL) {
+        /* A node that says its id has looked for itself (--join). */
         pk_resp_error(o, "ERR", pk_upgrade_node_wrong(c->server, added.id));
     } else {
         begin_change(c, PK_CHANGE_ADD, &added);
@@ -578,9 +579,9 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
         ADOPT,
         WORDS
     };
-    static const char *const words[WORDS] = {
-        "ADD",    "PROMOTE",   "REMOVE", "REPLACE", "TRANSFER", "VERSION",
-        "LIMITS", "CONFIGURE", "BACKUP", "RESTORE", "ADOPT"};
+    static const char *const words[WORDS] = {"ADD",      "PROMOTE", "REMOVE", "REPLACE",
+                                             "TRANSFER", "VERSION", "LIMITS", "CONFIGURE",
+                                             "BACKUP",   "RESTORE", "ADOPT"};
     int which = 0;
     while (which < WORDS && (n < 2 || !pk_resp_is(args[1], words[which]))) {
         which++;

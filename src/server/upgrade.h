@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The cluster version, as its leader sees to it: raised by one when every member runs a
- * release that can run the next one, unless an operator holds it; held, let go and lowered
- * by an operator's word. docs/upgrades.md has the policy.
+ * release that can run the next one, unless an operator holds it; held, let go and
+ * lowered by an operator's word. docs/upgrades.md has the policy.
  */
 #ifndef PICKET_SERVER_UPGRADE_H
 #define PICKET_SERVER_UPGRADE_H

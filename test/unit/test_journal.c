@@ -194,7 +194,8 @@ TEST(journal__a_newer_format_is_left_alone)
     f.bytes[4]++;
     pk_put_u64(f.bytes + 24, pk_digest(PK_DIGEST_START, f.bytes, 24));
     file_write(in_state("journal"), f.bytes, f.len);
-    is_refused("/journal has format version 2; this build reads 1; install a newer picket");
+    is_refused(
+        "/journal has format version 2; this build reads 1; install a newer picket");
     file_drop(&f);
 }
 

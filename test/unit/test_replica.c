@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a replica keeps: over restarts, snapshots, backups, and against its own log. */
+#include "core/version.h"
+#include "host/version.h"
 #include "raft/inside.h"
 #include "turned.h"
 
@@ -252,6 +254,19 @@ TEST(replica__stops_at_an_entry_that_is_none)
     struct node *n = node_new(3);
     follow(n, "no entry", 8);
     CHECK_STR(n->broken, "entry 2 of the log is not readable");
+    node_free(n);
+}
+
+TEST(replica__stops_at_an_entry_of_a_newer_version)
+{
+    unsigned char bytes[128];
+    struct pk_entry e = {.kind = PK_ENTRY_COMMANDS,
+                         .needs = PK_VERSION_NEWEST + 1,
+                         .batch = 1,
+                         .index = 2};
+    struct node *n = node_new(3);
+    follow(n, bytes, make_entry(bytes, e, ""));
+    CHECK_STR(n->broken, pk_version_needed("entry 2 of the log", PK_VERSION_NEWEST + 1));
     node_free(n);
 }
 

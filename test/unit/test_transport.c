@@ -198,8 +198,9 @@ TEST(transport__another_version_is_refused_in_words)
     plug_write(&p, bytes, len);
     run_until(is_ended, &p);
     CHECK(pk_greeting_decode(p.in, p.have, &answer) == PK_GREETING_WHOLE);
-    CHECK_STR(answer.why, "the greeting of the other node has format version 2; this build "
-                          "reads 1; install a newer picket");
+    CHECK_STR(answer.why,
+              "the greeting of the other node has format version 2; this build "
+              "reads 1; install a newer picket");
     plug_pull(&p);
     nodes_end();
 }

@@ -99,8 +99,7 @@ TEST(versions__a_backup_is_read)
     CHECK(pk_backup_wrong(f.bytes, f.len) == NULL);
     f.bytes[4] = NEXT;
     seal_digest(&f);
-    CHECK_STR(pk_backup_wrong(f.bytes, f.len),
-              pk_version_needed("the backup", NEXT));
+    CHECK_STR(pk_backup_wrong(f.bytes, f.len), pk_version_needed("the backup", NEXT));
     f.bytes[4] = 0;
     seal_digest(&f);
     CHECK(strstr(pk_backup_wrong(f.bytes, f.len), "install an older picket") != NULL);
@@ -206,10 +205,11 @@ TEST(versions__a_newer_identity_is_refused)
     f.bytes[4]++;
     seal_digest(&f);
     file_write(in_state("identity"), f.bytes, f.len);
-    (void)snprintf(want, sizeof want,
-                   "%s/identity has format version 2; this build reads 1; install a newer "
-                   "picket",
-                   state);
+    (void)snprintf(
+        want, sizeof want,
+        "%s/identity has format version 2; this build reads 1; install a newer "
+        "picket",
+        state);
     is_refused(want);
     file_drop(&f);
 }
