@@ -18,7 +18,8 @@ EVIDENCE = tools/evidence.py --minutes $(MINUTES) $(OPTIONS)
 .NOTPARALLEL: # packages come before what is built with them
 .PHONY: help run build test setup lint format coverage bench-core bench-disk bench-large \
 	bench-peers bench-gate bench-hostile bench-drivers conform contend chaos \
-	demo-redis-failover flake-hunt fuzz model mutants sim sim-matrix soak install clean
+	demo-redis-failover flake-hunt fuzz model mutants sim sim-matrix soak \
+	upgrade-storm install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1#/p' Makefile | \
@@ -105,6 +106,10 @@ sim: setup build ## simulate SEEDS (20000) clusters with faults in virtual time
 
 chaos: setup-test build ## kill and freeze real nodes in STORMS (2) of SECONDS (60)
 	@$(EVIDENCE) chaos --storms $(STORMS) --seconds $(SECONDS)
+
+upgrade-storm: setup-test build ## upgrade and downgrade clusters in STORMS of SECONDS
+	@ninja -C build test/picket-next
+	@$(EVIDENCE) upgrade-storm --storms $(STORMS) --seconds $(SECONDS)
 
 soak: setup-test build ## a cluster under load in PARTS (6) of ten minutes must not grow
 	@$(EVIDENCE) soak --parts $(PARTS)

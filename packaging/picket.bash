@@ -46,7 +46,7 @@ _picket() {
     verbs+=' gate drill sim doctor serve dev cluster bench version'
     local plays='run fuzz replay'
     local changes='status add promote replace remove transfer backup restore'
-    changes+=' recover limits configure'
+    changes+=' recover hold upgrade downgrade limits configure'
     local fences='claim check put get show metrics shadow enforce file install'
     COMPREPLY=()
     if ((COMP_CWORD == 1)) || [[ $verb == help ]]; then

@@ -7,6 +7,7 @@
     tools/evidence.py fuzz       [--seconds 60] [--rounds 1]
     tools/evidence.py chaos      [--storms 10] [--seconds 60]
     tools/evidence.py soak       [--parts 6]   [--seconds 600]
+    tools/evidence.py upgrade-storm [--storms 10] [--seconds 60]
 
 `make flake-hunt`, `make sim` and so on build what is needed and call this. All campaigns
 share these options:
@@ -348,6 +349,15 @@ def chaos(o):
                for seed in range(1, o.storms + 1)], 1)]]
 
 
+def upgrade_storm(o):
+    env = picket_env() | {"PICKET_NEXT": os.path.join(ROOT, "build/test/picket-next"),
+                          "PICKET_STORM_SECONDS": str(o.seconds)}
+    return [[([Run(f"upgrades and downgrades for {o.seconds} s", seed,
+                  [sys.executable, "test/e2e/versions.py", "storm__"],
+                  env | {"PICKET_STORM_SEED": str(seed)}, o.seconds + 3600)
+               for seed in range(1, o.storms + 1)], 1)]]
+
+
 def soak(o):
     return [[([Run(f"soak for {o.seconds} s", part, [sys.executable, "test/e2e/soak.py"],
                   picket_env() | {"PICKET_SOAK_SECONDS": str(o.seconds)},
@@ -356,7 +366,7 @@ def soak(o):
 
 
 CAMPAIGNS = {"flake-hunt": flake_hunt, "sim": sim, "fuzz": fuzz, "chaos": chaos,
-             "soak": soak}
+             "soak": soak, "upgrade-storm": upgrade_storm}
 
 
 def summary(report):

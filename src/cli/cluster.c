@@ -217,6 +217,26 @@ static int transfer(struct pk_cluster *c, const struct settings *s)
     return code;
 }
 
+/* ---- the cluster version ---- */
+
+static int hold(struct pk_cluster *c, const struct settings *s)
+{
+    (void)s;
+    return pk_cluster_hold(c);
+}
+
+static int upgrade(struct pk_cluster *c, const struct settings *s)
+{
+    (void)s;
+    return pk_cluster_upgrade(c);
+}
+
+static int downgrade(struct pk_cluster *c, const struct settings *s)
+{
+    (void)s;
+    return pk_cluster_downgrade(c);
+}
+
 /* ---- limits ---- */
 
 static const char *limit_text(struct pk_bytes name)
@@ -304,6 +324,9 @@ static const struct action actions[] = {
     {"backup", 1, 1, "one word, the FILE to write (- for standard output)", back_up},
     {"restore", 1, 1, "one word, the FILE to read (- for standard input)", restore},
     {"recover", 2, 2, "two words, the DIR of a node and the FILE to write", recover},
+    {"hold", 0, 0, "no words", hold},
+    {"upgrade", 0, 0, "no words", upgrade},
+    {"downgrade", 0, 0, "no words", downgrade},
     {"limits", 0, 0, "no words", show_limits},
     {"configure", 1, PAIRS_MAX, "words of NAME=VALUE; see 'picket cluster limits'",
      configure},
@@ -361,8 +384,8 @@ static int check_words(const struct settings *s, const struct action *a)
     int n = s->words->count - 1;
     if (a == NULL) {
         return pk_errors_fail("cluster: \"%s\" is none of status, add, promote, replace, "
-                              "remove, transfer, backup, restore, recover, limits and "
-                              "configure",
+                              "remove, transfer, backup, restore, recover, hold, "
+                              "upgrade, downgrade, limits and configure",
                               s->words->at[0]);
     }
     if (n < a->words_min || n > a->words_max) {
@@ -421,6 +444,9 @@ const struct pk_cli_verb pk_cli_cluster = {
              "backup FILE|- [--from NODE] [--rate RATE] [--force]\n"
              "restore FILE|- --yes [--rate RATE]\n"
              "recover DIR FILE|- [--force]\n"
+             "hold\n"
+             "upgrade\n"
+             "downgrade\n"
              "limits [-o json]\n"
              "configure NAME=VALUE...",
     .about =
@@ -449,6 +475,13 @@ const struct pk_cli_verb pk_cli_cluster = {
         "             data directory of a stopped survivor, to FILE, for a restore into "
         "a new\n"
         "             cluster. What only lost nodes knew is gone\n"
+        "  hold       keeps the cluster version as it is, whatever releases the nodes "
+        "have\n"
+        "  upgrade    ends that: the leader raises the version when every node runs the "
+        "next one\n"
+        "  downgrade  lowers the cluster version by one and holds it, so that the nodes "
+        "can be\n"
+        "             replaced by the release before theirs, one by one\n"
         "  limits     what bounds the state, the same on every node\n"
         "  configure  changes limits\n"
         "\n"

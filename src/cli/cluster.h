@@ -78,9 +78,11 @@ struct pk_cluster_node {
     bool answered;
     char at[PK_CLUSTER_TEXT_MAX];      /* where it answered */
     char follows[PK_CLUSTER_TEXT_MAX]; /* the leader that it names; "": none */
-    char standing[16], version[32];    /* leader, follower, candidate */
+    char standing[16], version[32];    /* leader, follower, candidate; its release */
     bool serving;
     uint64_t term, last_index;
+    uint64_t oldest, newest; /* cluster versions that its release runs; 0: not known */
+    uint64_t data_version;   /* that its directory needs; 0: not known */
 };
 
 /* What one node says: of itself, and of all members. */
@@ -88,6 +90,7 @@ struct pk_cluster_report {
     char cluster[32], node[PK_CLUSTER_TEXT_MAX], leader[PK_CLUSTER_TEXT_MAX];
     char standing[16], version[32];
     uint64_t serving, term, last_index, commit_index, silent_after_ms;
+    uint64_t cluster_version, version_held, data_version;
     struct pk_cluster_node members[PK_CLUSTER_NODES_MAX];
     size_t count;
 };
@@ -103,7 +106,9 @@ struct pk_cluster_view {
     char cluster[32], leader[PK_CLUSTER_TEXT_MAX]; /* leader "": nobody serves */
     /* As the leader has them. */
     uint64_t term, last_index, commit_index, silent_after_ms;
-    bool answered; /* by anybody */
+    uint64_t version; /* of the cluster; 0: the nodes are of a release without it */
+    bool held;        /* only an operator raises it */
+    bool answered;    /* by anybody */
     struct pk_cluster_node nodes[PK_CLUSTER_NODES_MAX];
     size_t count;
     char why[480]; /* what the last one who did not answer had */
@@ -148,6 +153,13 @@ void pk_cluster_summary(const struct pk_cluster_view *v, char *out, size_t size)
 /* ---- cluster_status.c ---- */
 
 int pk_cluster_status(struct pk_cluster *c, bool json);
+
+/* ---- cluster_version.c ---- */
+
+/* All return the exit code. */
+int pk_cluster_hold(struct pk_cluster *c);
+int pk_cluster_upgrade(struct pk_cluster *c);
+int pk_cluster_downgrade(struct pk_cluster *c);
 
 /* ---- cluster_backup.c, cluster_restore.c ---- */
 

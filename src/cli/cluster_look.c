@@ -65,6 +65,11 @@ static void adopt_members(struct pk_cluster_view *v, const struct pk_cluster_rep
             n->match = m->match;
             n->heard_ms = m->heard_ms;
             memcpy(n->refused, m->refused, sizeof n->refused);
+            n->oldest = m->oldest;
+            n->newest = m->newest;
+            if (n->version[0] == '\0') {
+                memcpy(n->version, m->version, sizeof n->version);
+            }
             if (n->client[0] == '\0') {
                 memcpy(n->client, m->client, sizeof n->client);
                 memcpy(n->http, m->http, sizeof n->http);
@@ -75,6 +80,8 @@ static void adopt_members(struct pk_cluster_view *v, const struct pk_cluster_rep
     v->last_index = r->last_index;
     v->commit_index = r->commit_index;
     v->silent_after_ms = r->silent_after_ms;
+    v->version = r->cluster_version;
+    v->held = r->version_held != 0;
     (void)snprintf(v->cluster, sizeof v->cluster, "%s", r->cluster);
     (void)snprintf(v->leader, sizeof v->leader, "%s", r->serving != 0 ? r->node : "");
 }
@@ -98,6 +105,7 @@ static void add_report(struct pk_cluster_view *v, const struct pk_cluster_report
     n->serving = r->serving != 0;
     n->term = r->term;
     n->last_index = r->last_index;
+    n->data_version = r->data_version;
     (void)snprintf(n->at, sizeof n->at, "%s", address);
     (void)snprintf(n->follows, sizeof n->follows, "%s", r->leader);
     memcpy(n->standing, r->standing, sizeof n->standing);

@@ -62,6 +62,9 @@ static void read_member(struct pk_resp_cursor *cursor, struct pk_cluster_node *m
         {"match", &m->match, 0},
         {"heard_ms", &m->heard_ms, 0},
         {"refused", m->refused, sizeof m->refused},
+        {"release", m->version, sizeof m->version},
+        {"oldest_version", &m->oldest, 0},
+        {"newest_version", &m->newest, 0},
     };
     m->heard_ms = UINT64_MAX; /* it is null when there is no connection */
     struct pk_resp_value map = pk_resp_next(cursor);
@@ -97,6 +100,9 @@ static bool read_report(struct pk_bytes whole, struct pk_cluster_report *r)
         {"last_index", &r->last_index, 0},
         {"commit_index", &r->commit_index, 0},
         {"silent_after_ms", &r->silent_after_ms, 0},
+        {"cluster_version", &r->cluster_version, 0},
+        {"version_held", &r->version_held, 0},
+        {"data_version", &r->data_version, 0},
     };
     struct pk_resp_cursor cursor = {.rest = whole};
     struct pk_resp_value map = pk_resp_next(&cursor);

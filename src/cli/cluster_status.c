@@ -21,8 +21,9 @@ static bool behind_of(const struct pk_cluster_view *v, const struct pk_cluster_n
 
 static void print_text(const struct pk_cluster_view *v)
 {
-    static const char *const heads[] = {"NODE",   "ROLE",    "STATE", "TERM",
-                                        "BEHIND", "CLIENTS", "HTTP",  "NODES"};
+    static const char *const heads[] = {"NODE",    "ROLE",    "STATE", "TERM",
+                                        "BEHIND",  "CLIENTS", "HTTP",  "NODES",
+                                        "RELEASE", "VERSIONS"};
     struct pk_table t = {.columns = sizeof heads / sizeof heads[0]};
     for (size_t i = 0; i < t.columns; i++) {
         pk_table_add(&t, "%s", heads[i]);
@@ -46,17 +47,36 @@ static void print_text(const struct pk_cluster_view *v)
         pk_table_add(&t, "%s", n->client[0] != '\0' ? n->client : "-");
         pk_table_add(&t, "%s", n->http[0] != '\0' ? n->http : "-");
         pk_table_add(&t, "%s", n->raft[0] != '\0' ? n->raft : "-");
+        pk_table_add(&t, "%s", n->version[0] != '\0' ? n->version : "-");
+        if (n->newest != 0) {
+            pk_table_add(&t, "%" PRIu64 "-%" PRIu64, n->oldest, n->newest);
+        } else {
+            pk_table_add(&t, "-");
+        }
     }
     char summary[256];
     pk_table_print(&t);
     pk_cluster_summary(v, summary, sizeof summary);
     (void)printf("%s\n", summary);
+    if (v->version != 0) {
+        (void)printf("its version is %" PRIu64 "%s\n", v->version,
+                     v->held ? ", and held: 'picket cluster upgrade' lets it go" : "");
+    }
 }
 
 static void json_text(struct pk_json *j, const char *key, const char *text)
 {
     if (text[0] != '\0') {
         pk_json_text(j, key, text);
+    } else {
+        pk_json_null(j, key);
+    }
+}
+
+static void json_number(struct pk_json *j, const char *key, uint64_t number)
+{
+    if (number != 0) {
+        pk_json_number(j, key, number);
     } else {
         pk_json_null(j, key);
     }
@@ -91,6 +111,9 @@ static void print_json_node(struct pk_json *j, const struct pk_cluster_view *v,
     json_text(j, "http", n->http);
     json_text(j, "raft", n->raft);
     json_text(j, "version", n->version);
+    json_number(j, "oldest_version", n->oldest);
+    json_number(j, "newest_version", n->newest);
+    json_number(j, "data_version", n->data_version);
     pk_json_end_object(j);
 }
 
@@ -103,6 +126,8 @@ static void print_json(const struct pk_cluster_view *v)
     json_text(&j, "leader", v->leader);
     pk_json_number(&j, "term", v->term);
     pk_json_number(&j, "last_index", v->last_index);
+    json_number(&j, "cluster_version", v->version);
+    pk_json_bool(&j, "version_held", v->held);
     pk_json_number(&j, "voters", h.voters);
     pk_json_number(&j, "healthy_voters", h.healthy);
     pk_json_number(&j, "failures_tolerated", h.failures_tolerated);

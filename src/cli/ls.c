@@ -134,7 +134,8 @@ static enum picket_status list(struct picket *p, const char *prefix, struct list
             begin(l); /* not before the store has answered once */
         }
         add_page(l, v);
-        more = v->more != 0 && v->n_rows > 0;
+        /* A server of before `more` says nothing of it: a full page may have a next. */
+        more = (v->more != 0 && v->n_rows > 0) || v->n_rows == PK_PAGE_MAX;
         if (more) {
             (void)snprintf(after, sizeof after, "%s", v->rows[v->n_rows - 1].name);
         }

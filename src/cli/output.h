@@ -43,7 +43,7 @@ void pk_output_shell(const char *name, const char *value);
 
 /* A table is filled row by row and printed with columns as wide as the widest cell so
  * far, so that a long one can be printed in pieces. */
-enum { PK_TABLE_COLUMNS_MAX = 8 };
+enum { PK_TABLE_COLUMNS_MAX = 10 };
 
 struct pk_table {
     size_t columns;

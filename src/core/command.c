@@ -3,6 +3,7 @@
 
 #include "core/door.h"
 #include "core/utf8.h"
+#include "core/version.h"
 #include "core/wire.h"
 
 /* More than any text field may have, so that decoding is bounded and validation can
@@ -88,6 +89,7 @@ static const struct integer_field {
     {PK_F_LOCK_DELAY, offsetof(struct pk_command, lock_delay_ms)},
     {PK_F_COUNT, offsetof(struct pk_command, count)},
     {PK_F_FLAGS, offsetof(struct pk_command, flags)},
+    {PK_F_VERSION, offsetof(struct pk_command, version)},
 };
 
 static const struct string_field {
@@ -188,6 +190,11 @@ size_t pk_command_decode(const unsigned char *in, size_t len, struct pk_command 
     return r.bad ? 0 : (size_t)(r.at - in);
 }
 
+uint32_t pk_command_needs(const struct pk_command *c)
+{
+    return c->verb == PK_SET_VERSION ? (uint32_t)c->version : PK_VERSION_OLDEST;
+}
+
 /* ---- validation ---- */
 
 const char *pk_name_wrong(struct pk_bytes name)
@@ -284,9 +291,10 @@ static const char *texts_wrong(const struct pk_command *c, uint32_t fields)
 
 static uint64_t known_flags(enum pk_verb v)
 {
-    return v == PK_FENCE_MODE ? PK_FENCE_SHADOW
-           : v == PK_KEY_KEEP ? PK_KEY_ANY | PK_KEY_ADD
-                              : PK_KEY_ANY;
+    return v == PK_FENCE_MODE    ? PK_FENCE_SHADOW
+           : v == PK_SET_VERSION ? PK_VERSION_HOLD
+           : v == PK_KEY_KEEP    ? PK_KEY_ANY | PK_KEY_ADD
+                                 : PK_KEY_ANY;
 }
 
 static const char *numbers_wrong(const struct pk_command *c, uint32_t fields)
@@ -298,6 +306,9 @@ static const char *numbers_wrong(const struct pk_command *c, uint32_t fields)
     }
     if ((fields & PK_F_COUNT) && (c->count == 0 || c->count > PK_PAGE_MAX)) {
         return "the number of rows must be 1 to 1000";
+    }
+    if ((fields & PK_F_VERSION) && (c->version == 0 || c->version > UINT8_MAX)) {
+        return "a cluster version must be a number from 1 to 255";
     }
     bool needs_target = (fields & PK_F_TARGET) && !(fields & PK_F_OPTIONAL_TARGET);
     if (needs_target && c->target == 0) {

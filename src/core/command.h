@@ -8,14 +8,15 @@
  * Bytes, in order; integers are varints, strings a length and bytes (wire.h):
  *
  *     verb (1 byte)  stamp  principal
- *     those of lease request target token ttl wait max_hold lock_delay count flags it
- *     has
+ *     those of lease request target token ttl wait max_hold lock_delay count flags
+ *     version it has
  *     those of name label value reason cursor it has
  *     PARTS:  count, then per lock: name  mode (1 byte)  slots
  *     LEASES: count, then ids of 8 bytes each, little endian
  *     LIMITS: count, then one integer per limit in the order of PK_LIMITS
  *
- * The format has no version of its own: the containers (journal, log entry) carry one.
+ * The format is that of a cluster version (pk_command_needs); the containers (journal,
+ * log entry) carry the number.
  */
 #ifndef PICKET_CORE_COMMAND_H
 #define PICKET_CORE_COMMAND_H
@@ -61,6 +62,7 @@ enum pk_field {
     PK_F_OPTIONAL_TOKEN = 1 << 20,
     PK_F_OPTIONAL_TARGET = 1 << 21,
     PK_F_EXCLUSIVE = 1 << 22, /* PARTS are keys: each exclusive */
+    PK_F_VERSION = 1 << 23,   /* a field: a cluster version */
 };
 
 /* What `flags` can say to KEY KEEP and KEY DROP. */
@@ -72,6 +74,11 @@ enum pk_key_flag {
 /* What `flags` can say to FENCE MODE; without it the fence enforces. */
 enum pk_fence_flag {
     PK_FENCE_SHADOW = 1, /* let through what would be refused, and count it */
+};
+
+/* What `flags` can say to SET VERSION; without it leaders raise the version. */
+enum pk_version_flag {
+    PK_VERSION_HOLD = 1, /* only an operator raises the version from now on */
 };
 
 /*  X(verb, wire name, fields); a verb's place is its byte, so new ones go to the end */
@@ -106,7 +113,8 @@ enum pk_fence_flag {
       PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_TTL | PK_F_FLAGS)                  \
     X(KEY_DROP, "KEY DROP", PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_FLAGS)       \
     X(FENCE_MODE, "FENCE MODE", PK_F_REQUEST | PK_F_NAME | PK_F_FLAGS)                   \
-    X(FENCE_SHOW, "FENCE SHOW", PK_F_NAME | PK_F_READ)
+    X(FENCE_SHOW, "FENCE SHOW", PK_F_NAME | PK_F_READ)                                   \
+    X(SET_VERSION, "SET VERSION", PK_F_REQUEST | PK_F_VERSION | PK_F_FLAGS)
 
 enum pk_verb {
 #define X(verb, name, fields) PK_##verb,
@@ -140,8 +148,9 @@ struct pk_command {
     uint64_t wait_ms; /* 0: try; PK_WAIT_FOREVER; else a bound in cluster time */
     uint64_t max_hold_ms; /* 0: none */
     uint64_t lock_delay_ms;
-    uint64_t count; /* rows wanted, 1..PK_PAGE_MAX */
-    uint64_t flags; /* mask of enum pk_key_flag, or of enum pk_fence_flag */
+    uint64_t count;   /* rows wanted, 1..PK_PAGE_MAX */
+    uint64_t flags;   /* of enum pk_key_flag, pk_fence_flag or pk_version_flag */
+    uint64_t version; /* the cluster version wanted */
     struct pk_bytes label;
     struct pk_bytes value;
     struct pk_bytes reason;
@@ -163,6 +172,10 @@ size_t pk_command_encode(const struct pk_command *c, unsigned char *out);
 /* Reads one command from the first bytes of `in`; its strings borrow from `in`.
  * Returns the bytes consumed, 0 when they are not a whole, well-formed command. */
 size_t pk_command_decode(const unsigned char *in, size_t len, struct pk_command *out);
+
+/* The cluster version from which on the machine can run the command. Nobody may hand it
+ * to a machine of an older one, because its other replicas could not decode it. */
+uint32_t pk_command_needs(const struct pk_command *c);
 
 /* NULL when every field is within the fixed bounds of limits.h, else one sentence that
  * says what is wrong. Clients ask before sending; the machine asks again in the step. */

@@ -26,6 +26,8 @@ static void write_replies(struct pk_writer *w, const struct pk_replies *r)
 
 static void write_machine(struct pk_writer *w, const struct pk_machine *m)
 {
+    pk_write_uint(w, m->version);
+    pk_write_byte(w, m->held);
     pk_write_uint(w, m->clock);
     pk_write_uint(w, m->last_token);
     pk_write_uint(w, m->next_lease);

@@ -4,6 +4,7 @@
 
 #include "core/door.h"
 #include "core/state.h"
+#include "core/version.h"
 #include "core/wire.h"
 
 /* ---- memory ---- */
@@ -388,7 +389,8 @@ static void remember(struct pk_machine *m, const struct pk_effect *reply)
 /* R2: the verbs whose requests have no lease to remember their answers. */
 static bool is_leaseless(enum pk_verb v)
 {
-    return v == PK_CONFIGURE || v == PK_LEAP || v == PK_LOCK_BREAK || v == PK_FENCE_MODE;
+    return v == PK_CONFIGURE || v == PK_LEAP || v == PK_LOCK_BREAK ||
+           v == PK_FENCE_MODE || v == PK_SET_VERSION;
 }
 
 static void configure(struct pk_machine *m, const struct pk_command *c)
@@ -420,6 +422,42 @@ static void leap(struct pk_machine *m, const struct pk_command *c)
     sweep(m);
 }
 
+/* NULL, or why the state can't be lowered to that version (N3): a version that adds
+ * something to the state looks for it here. */
+static const char *lowering_wrong(const struct pk_machine *m, uint32_t version)
+{
+    (void)m;
+    (void)version;
+    return NULL;
+}
+
+static void set_version(struct pk_machine *m, const struct pk_command *c)
+{
+    uint32_t to = (uint32_t)c->version;
+    const char *wrong = NULL;
+    if (to + 1 < m->version || to > m->version + 1) {
+        wrong = "the cluster version is raised and lowered by one at a time";
+    } else if (!pk_version_runs(to)) {
+        wrong = "this release does not run that cluster version";
+    } else if (to < m->version) {
+        wrong = lowering_wrong(m, to);
+    }
+    if (wrong != NULL) {
+        pk_reply(m, c, PK_BADARG)->why = pk_text(wrong);
+        return;
+    }
+    m->version = to;
+    m->held = (c->flags & PK_VERSION_HOLD) != 0;
+    pk_reply(m, c, PK_OK);
+}
+
+/* N4. The leader refuses such a command before; but the version may have been lowered
+ * since. */
+static bool is_too_new(const struct pk_machine *m, const struct pk_command *c)
+{
+    return c->verb != PK_SET_VERSION && pk_command_needs(c) > m->version;
+}
+
 static void run(struct pk_machine *m, const struct pk_command *c)
 {
     typedef void verb_fn(struct pk_machine *, const struct pk_command *);
@@ -447,6 +485,7 @@ static void run(struct pk_machine *m, const struct pk_command *c)
         [PK_KEY_DROP] = pk_key_drop,
         [PK_FENCE_MODE] = pk_fence_mode,
         [PK_FENCE_SHOW] = pk_fence_show,
+        [PK_SET_VERSION] = set_version,
     };
     uint32_t reply = m->out->count;
     if (!is_leaseless(c->verb)) {
@@ -468,7 +507,10 @@ void pk_machine_step(struct pk_machine *m, const struct pk_command *c,
         return;
     }
     advance(m, c);
-    if (authorized(m, c)) {
+    if (is_too_new(m, c)) {
+        pk_reply(m, c, PK_BADARG)->why =
+            pk_text("the cluster version is too low for this command");
+    } else if (authorized(m, c)) {
         run(m, c);
     } else {
         pk_reply(m, c, PK_DENIED);
@@ -486,6 +528,7 @@ struct pk_machine *pk_machine_new(void)
     m->next_seq = 1;
     m->next_ended = 1;
     m->restored_below = 1;
+    m->version = PK_VERSION_OLDEST;
     m->limits = pk_limits_default();
     m->work = m->limits.step_work;
     return m;
@@ -554,6 +597,16 @@ uint64_t pk_machine_next_deadline(const struct pk_machine *m)
 uint64_t pk_machine_last_token(const struct pk_machine *m)
 {
     return m->last_token;
+}
+
+uint32_t pk_machine_version(const struct pk_machine *m)
+{
+    return m->version;
+}
+
+bool pk_machine_version_is_held(const struct pk_machine *m)
+{
+    return m->held;
 }
 
 struct pk_limits pk_machine_limits(const struct pk_machine *m)

@@ -42,6 +42,10 @@ uint64_t pk_machine_next_deadline(const struct pk_machine *m);
 /* The highest token ever granted; 0: none yet. */
 uint64_t pk_machine_last_token(const struct pk_machine *m);
 
+/* The cluster version in force (version.h), and whether only an operator raises it. */
+uint32_t pk_machine_version(const struct pk_machine *m);
+bool pk_machine_version_is_held(const struct pk_machine *m);
+
 struct pk_stats {
     uint64_t leases, locks, holds, waits, fences, stored_bytes;
 };
@@ -62,8 +66,6 @@ uint64_t pk_machine_digest(const struct pk_machine *m);
 
 /* ---- snapshots ---- */
 
-enum { PK_SNAPSHOT_VERSION = 1 };
-
 /* Begins to view the state as it is now; it may change meanwhile. One view at a time, and
  * only until the machine is freed. */
 void pk_view_begin(struct pk_machine *m);
@@ -81,10 +83,10 @@ void pk_view_end(struct pk_machine *m);
 /* Makes a machine from the bytes of a snapshot, in pieces of any size. */
 struct pk_restore;
 struct pk_restore *pk_restore_begin(void);
-/* False: the bytes are damaged, or of another version. */
+/* False: the bytes are damaged, or of a version that this build does not run. */
 bool pk_restore_feed(struct pk_restore *s, const void *bytes, size_t len);
-/* The version that the snapshot says it has; 0: its beginning has not come yet, or is no
- * snapshot's. */
+/* The cluster version of the snapshot, whether or not this build runs it; 0: its
+ * beginning has not come yet, or is no snapshot's. */
 uint32_t pk_restore_version(const struct pk_restore *s);
 /* The digest of what has been read so far. */
 uint64_t pk_restore_digest(const struct pk_restore *s);
@@ -97,6 +99,9 @@ struct pk_machine *pk_restore_take(struct pk_restore *s);
 /* Like pk_restore_begin, but checks only how the bytes are divided into items and keeps
  * none of them: takes the memory of one item. The digest is not checked. */
 struct pk_restore *pk_restore_scan(void);
+
+/* The cluster version that a snapshot says it has; 0: the bytes don't begin as one. */
+uint32_t pk_snapshot_version(const unsigned char *in, size_t len);
 
 /* A whole snapshot at once: identical bytes for identical state. *out comes from door.h
  * (free with pk_door_resize(p, 0)); returns their number. No view may be under way. */

@@ -2,6 +2,7 @@
 /* The way back from a snapshot (view.c) to a machine, fed with bytes as they come. */
 #include "core/door.h"
 #include "core/state.h"
+#include "core/version.h"
 #include "core/wire.h"
 
 static const char magic[] = {'P', 'K', 'S', 'T'};
@@ -28,7 +29,7 @@ struct pk_restore {
     struct pk_lease *lease; /* of the last claim, or the last lease; NULL: none */
     unsigned char *bytes;   /* the beginning of a item whose end has not come yet */
     size_t len, capacity;
-    uint32_t version; /* of the snapshot; 0: not known yet */
+    uint32_t version; /* cluster version of the snapshot; 0: not known yet */
     bool scans;       /* items are looked at, and not kept */
 };
 
@@ -69,8 +70,11 @@ static void read_replies(struct pk_reader *r, struct pk_replies **to)
     }
 }
 
-static void read_machine(struct pk_reader *r, struct pk_machine *m)
+static void read_machine(struct pk_reader *r, struct pk_restore *s)
 {
+    struct pk_machine *m = s->machine;
+    m->version = (uint32_t)pk_read_ranged(r, s->version, s->version);
+    m->held = read_flag(r);
     m->clock = pk_read_ranged(r, 0, PK_TIME_MAX);
     m->last_token = pk_read_ranged(r, 0, PK_TOKEN_MAX);
     m->next_lease = pk_read_ranged(r, 1, PK_COUNT_MAX);
@@ -297,7 +301,7 @@ static void read_item(struct pk_restore *s, const unsigned char *at, size_t len)
     unsigned kind = pk_read_byte(&r);
     if (s->state == MACHINE) {
         if (demand(&r, kind == PK_ITEM_MACHINE)) {
-            read_machine(&r, s->machine);
+            read_machine(&r, s);
             s->state = ITEMS;
         }
     } else if (demand(&r, kind >= PK_ITEM_LEASE && kind <= PK_ITEM_END)) {
@@ -312,6 +316,12 @@ static void read_item(struct pk_restore *s, const unsigned char *at, size_t len)
     }
 }
 
+uint32_t pk_snapshot_version(const unsigned char *in, size_t len)
+{
+    return len >= HEAD_BYTES && memcmp(in, magic, sizeof magic) == 0 ? in[sizeof magic]
+                                                                     : 0;
+}
+
 /* Reads the head or one item from the beginning of the bytes; returns how many it took:
  * 0 when more are needed. */
 static size_t read_some(struct pk_restore *s, const unsigned char *at, size_t len)
@@ -320,9 +330,8 @@ static size_t read_some(struct pk_restore *s, const unsigned char *at, size_t le
         if (len < HEAD_BYTES) {
             return 0;
         }
-        bool ours = memcmp(at, magic, sizeof magic) == 0;
-        s->version = ours ? at[sizeof magic] : 0;
-        s->state = s->version == PK_SNAPSHOT_VERSION ? MACHINE : REFUSED;
+        s->version = pk_snapshot_version(at, len);
+        s->state = pk_version_runs(s->version) ? MACHINE : REFUSED;
         return HEAD_BYTES;
     }
     struct pk_reader r = {.at = at, .end = at + len};

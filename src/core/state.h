@@ -132,6 +132,8 @@ struct pk_machine {
     uint64_t next_lease;
     uint64_t next_seq;
     uint64_t next_ended; /* the place of the next lease that ends */
+    uint32_t version;    /* the cluster version in force (N1) */
+    bool held;           /* only an operator raises it */
     struct pk_limits limits;
     struct pk_tree leases;    /* by id, the remembered ended ones included */
     struct pk_tree deadlines; /* leases that have not ended, by (deadline_ms, id) */

@@ -2,7 +2,7 @@
 /*
  * Views: the state of one moment, read bit by bit while the machine goes on.
  *
- *     "PKST"  version (1 byte)
+ *     "PKST"  the machine's cluster version (1 byte), which says how to read the rest
  *     items, each: its length, kind (1 byte), fields (item.c)
  *         the machine's own fields first
  *         a lease before its claims; ended leases oldest first
@@ -226,7 +226,7 @@ static void walk(struct pk_machine *m, size_t enough)
 
 void pk_view_begin(struct pk_machine *m)
 {
-    static const char head[] = {'P', 'K', 'S', 'T', PK_SNAPSHOT_VERSION};
+    const char head[] = {'P', 'K', 'S', 'T', (char)m->version};
     PK_ASSERT(m->view == NULL && m->out == NULL);
     m->views = m->views == UINT16_MAX ? 1 : m->views + 1;
     struct pk_view *v = pk_zeroed(sizeof *v);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +18,12 @@
 #include "host/fd.h"
 #include "host/filelock.h"
 #include "host/memory.h"
+#include "host/version.h"
 
 static const unsigned char magic[] = {'P', 'K', 'J', 'L'};
 enum {
-    VERSION = 3,
+    VERSION = 1,
     FILE_HEADER = 32,
-    OLD_VERSION = 2, /* the last one whose header has no more than the version in it */
-    OLD_HEADER = 8,
     NOTE = 32,
     RECORD_HEADER = 16,
     /* A journal is rewritten when it is this long and several times its own snapshot. */
@@ -378,30 +378,22 @@ static enum picket_status damaged(const struct pk_journal *j, uint64_t at)
 
 static enum picket_status check_header(struct pk_journal *j, uint64_t size)
 {
-    static const unsigned char reserved[OLD_HEADER - sizeof magic - 1];
-    if (size < OLD_HEADER || load(j, OLD_HEADER, 0) != PICKET_OK ||
+    if (size < FILE_HEADER || load(j, FILE_HEADER, 0) != PICKET_OK ||
         memcmp(j->buffer, magic, sizeof magic) != 0 || j->buffer[4] == 0) {
         return pk_fail(PICKET_STORE, "%s/journal is not a Picket journal", j->path);
     }
-    if (j->buffer[4] > VERSION) {
-        return pk_fail(
-            PICKET_STORE,
-            "%s was written by a newer Picket (format %d, this one knows %d): upgrade",
-            j->path, j->buffer[4], VERSION);
+    if (pk_get_u64(j->buffer + 24) !=
+        pk_digest(PK_DIGEST_START, j->buffer, FILE_HEADER - 8)) {
+        return damaged(j, sizeof magic);
     }
-    if (memcmp(j->buffer + sizeof magic + 1, reserved, sizeof reserved) != 0) {
-        return damaged(j, sizeof magic + 1);
+    if (j->buffer[4] != VERSION) {
+        char what[PATH_MAX + sizeof "/journal"];
+        snprintf(what, sizeof what, "%s/journal", j->path);
+        return pk_fail(PICKET_STORE, "%s", pk_format_needed(what, j->buffer[4], VERSION));
     }
-    bool old = j->buffer[4] <= OLD_VERSION;
-    if (!old && (size < FILE_HEADER || load(j, FILE_HEADER, 0) != PICKET_OK ||
-                 pk_get_u64(j->buffer + 24) !=
-                     pk_digest(PK_DIGEST_START, j->buffer, FILE_HEADER - 8))) {
-        return damaged(j, OLD_HEADER);
-    }
-    j->id = old ? 0 : pk_get_u64(j->buffer + 8);
-    j->generation = old ? 0 : pk_get_u64(j->buffer + 16);
-    j->start = old ? OLD_HEADER : FILE_HEADER;
-    j->end = j->start;
+    j->id = pk_get_u64(j->buffer + 8);
+    j->generation = pk_get_u64(j->buffer + 16);
+    j->end = FILE_HEADER;
     j->baseline = 0;
     return PICKET_OK;
 }
@@ -497,13 +489,13 @@ static ssize_t visit_all(struct pk_journal *j, size_t left, pk_journal_visit *vi
     for (size_t n = record_length(at, left); n != 0; n = record_length(at, left)) {
         const unsigned char *payload = at + RECORD_HEADER;
         struct pk_bytes data = pk_bytes(payload + 1, n - RECORD_HEADER - 1);
-        bool first = j->end == j->start;
+        bool first = j->end == FILE_HEADER;
         if (first != (payload[0] == PK_RECORD_SNAPSHOT) ||
             !visit(ctx, (enum pk_record)payload[0], data)) {
             return -1;
         }
         bool first_two =
-            payload[0] != PK_RECORD_COMMANDS && j->end == j->baseline + j->start;
+            payload[0] != PK_RECORD_COMMANDS && j->end == j->baseline + FILE_HEADER;
         j->end += n;
         j->baseline += first_two ? n : 0;
         at += n;
@@ -535,7 +527,7 @@ enum picket_status pk_journal_read(struct pk_journal *j, pk_journal_visit *visit
                        j->path, (unsigned long long)j->end);
     }
     /* The first record came with the file, by a rename: that one can't be torn. */
-    bool headless = j->end == j->start;
+    bool headless = j->end == FILE_HEADER;
     if (headless || j->end < synced_length(j) ||
         good_record_within(j->buffer + shown, left - (size_t)shown)) {
         return damaged(j, j->end);
@@ -587,7 +579,6 @@ static enum picket_status publish(struct pk_journal *j, size_t len)
     j->inode = st.st_ino;
     j->id = id;
     j->generation = generation;
-    j->start = FILE_HEADER;
     j->end = len;
     note_synced(j);
     return PICKET_OK;
@@ -598,14 +589,9 @@ static enum picket_status publish(struct pk_journal *j, size_t len)
  */
 static enum picket_status settle(struct pk_journal *j)
 {
-    size_t records = (size_t)(j->end - j->start);
-    enum picket_status s = load(j, records, j->start);
-    if (s == PICKET_OK) {
-        reserve(j, FILE_HEADER + records);
-        memmove(j->buffer + FILE_HEADER, j->buffer, records);
-        s = publish(j, FILE_HEADER + records);
-    }
-    return s;
+    size_t len = (size_t)j->end;
+    enum picket_status s = load(j, len, 0);
+    return s == PICKET_OK ? publish(j, len) : s;
 }
 
 /* The record that was just written is not on disk. */

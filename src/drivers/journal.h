@@ -29,8 +29,8 @@
  *                                                  is appended before a new rename
  *     note missing or its digest wrong             nothing is known: like a note of 0
  *
- * Versions 1 and 2 had a header of 8 bytes, without id and generation, and another note.
- * They are read; the first append makes the file a current one.
+ * The version is that of this frame. The snapshot says which cluster version its machine
+ * has (core/view.c), and so how to read it and the commands behind it.
  */
 #ifndef PICKET_DRIVERS_JOURNAL_H
 #define PICKET_DRIVERS_JOURNAL_H
@@ -58,8 +58,7 @@ struct pk_journal {
     char *path; /* of the directory, for messages */
     int dir_fd, lock_fd, fd;
     ino_t inode;
-    uint64_t id, generation; /* of the open file; 0: an old version has none */
-    uint64_t start;          /* of the first record */
+    uint64_t id, generation; /* of the open file; 0: there was none yet */
     uint64_t end;            /* behind the last good record that was read or written */
     uint64_t baseline;       /* what snapshot and epoch took: the size after compaction */
     struct pk_journal_note synced; /* by this process, or read from the lock file */

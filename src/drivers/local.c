@@ -30,12 +30,14 @@
 #include "client/driver.h"
 #include "client/error.h"
 #include "core/door.h"
+#include "core/version.h"
 #include "drivers/epoch.h"
 #include "drivers/journal.h"
 #include "drivers/local_disk.h"
 #include "drivers/wakeup.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/version.h"
 
 enum {
     POKES_MAX = 64,          /* that wait for the end of the turn */
@@ -53,6 +55,7 @@ struct pk_store {
     struct pk_effects scratch;  /* of one step */
     unsigned char *encoded;
     size_t encoded_capacity;
+    uint32_t needs; /* cluster version of a snapshot that could not be read; 0: none */
 
     uint64_t lease; /* attended */
     bool watching;  /* all events are news */
@@ -184,6 +187,7 @@ static bool apply_record(void *ctx, enum pk_record kind, struct pk_bytes data)
     if (kind == PK_RECORD_SNAPSHOT) {
         struct pk_machine *m = pk_machine_restore(at, data.len);
         if (m == NULL) {
+            s->needs = pk_snapshot_version(at, data.len);
             return false;
         }
         if (s->machine != NULL && s->lease != 0) {
@@ -270,7 +274,12 @@ static enum picket_status begin_turn(struct pk_store *s, uint64_t until_ms)
     }
     s->turn_ms = pk_clock_ms();
     bool empty;
+    s->needs = 0;
     status = pk_journal_read(&s->journal, apply_record, s, &empty);
+    if (s->needs != 0 && !pk_version_runs(s->needs)) {
+        status =
+            pk_fail(PICKET_STORE, "%s", pk_version_needed(s->journal.path, s->needs));
+    }
     if (status == PICKET_OK && empty) {
         status = begin_journal(s);
     }
@@ -297,9 +306,16 @@ static void end_turn(struct pk_store *s)
     poke_all(s);
 }
 
-/* Appends the command, stamped with the present, and runs it. */
+/* Appends the command, stamped with the present, and runs it. One that needs a newer
+ * cluster version than the store has is not appended: other processes could not read it.
+ */
 static enum picket_status commit(struct pk_store *s, struct pk_command *c)
 {
+    if (pk_command_needs(c) > pk_machine_version(s->machine)) {
+        return pk_fail(PICKET_BADARG, "%s needs cluster version %u; %s has version %u",
+                       pk_verb_name(c->verb), pk_command_needs(c), s->journal.path,
+                       pk_machine_version(s->machine));
+    }
     c->stamp_ms = pk_epoch_now(&s->epoch, &s->clock);
     size_t size = pk_command_size(c);
     if (s->encoded_capacity < size) {

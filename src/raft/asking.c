@@ -51,7 +51,8 @@ static void remember(struct pk_transport *t, const struct pk_greeting *g)
         return;
     }
     struct pk_asker *a = place_of(t, g->from.id);
-    *a = (struct pk_asker){.who.id = g->from.id, .heard_ms = uv_now(t->o.loop)};
+    *a = (struct pk_asker){
+        .who.id = g->from.id, .who.release = g->release, .heard_ms = uv_now(t->o.loop)};
     (void)snprintf(a->who.name, sizeof a->who.name, "%s", g->from.name);
     (void)snprintf(a->who.host, sizeof a->who.host, "%s", host);
 }

@@ -5,11 +5,17 @@
 
 #include "core/door.h"
 #include "core/machine.h"
+#include "core/version.h"
 #include "core/wire.h"
+#include "host/version.h"
 
-static const unsigned char magic[5] = {'P', 'K', 'B', 'K', 1};
+static const unsigned char magic[4] = {'P', 'K', 'B', 'K'};
 
-enum { DIGEST_BYTES = 8 };
+enum {
+    AT_VERSION = sizeof magic,
+    HEAD_BYTES = AT_VERSION + 1,
+    DIGEST_BYTES = 8,
+};
 
 static size_t least(size_t a, size_t b)
 {
@@ -19,26 +25,29 @@ static size_t least(size_t a, size_t b)
 /* ---- making ---- */
 
 /*
- *     MAGIC     the first bytes are being read
+ *     HEAD      the first bytes are being read
  *     MACHINE   the machine's view is
  *     DIGEST    the last bytes are; the view has ended
  *     DONE      everything was read
  *     UNSOUND   the machine's digest was wrong
  *     ENDED     by pk_backup_end
  */
-enum backup_state { MAGIC, MACHINE, DIGEST, DONE, UNSOUND, ENDED };
+enum backup_state { HEAD, MACHINE, DIGEST, DONE, UNSOUND, ENDED };
 
 struct pk_backup {
     enum backup_state state;
     struct pk_machine *machine;
     uint64_t digest; /* of the bytes that were read */
-    size_t at;       /* in the magic or the digest */
+    size_t at;       /* in the head or the digest */
+    unsigned char head[HEAD_BYTES];
 };
 
 struct pk_backup *pk_backup_begin(struct pk_machine *m)
 {
     struct pk_backup *b = pk_door_resize(NULL, sizeof *b);
     *b = (struct pk_backup){.machine = m, .digest = PK_DIGEST_START};
+    memcpy(b->head, magic, sizeof magic);
+    b->head[AT_VERSION] = (unsigned char)pk_machine_version(m);
     pk_view_begin(m);
     return b;
 }
@@ -70,8 +79,8 @@ enum pk_source_state pk_backup_read(struct pk_backup *b, unsigned char *to, size
                                     size_t *n)
 {
     *n = 0;
-    if (b->state == MAGIC) {
-        *n += read_fixed(b, magic, sizeof magic, to, room);
+    if (b->state == HEAD) {
+        *n += read_fixed(b, b->head, sizeof b->head, to, room);
     }
     if (b->state == MACHINE && *n < room) {
         *n += read_machine(b, to + *n, room - *n);
@@ -123,7 +132,7 @@ struct pk_backup_reader {
     struct pk_restore *restore;
     uint64_t taken;  /* bytes before those that are held back */
     uint64_t digest; /* of these */
-    bool foreign;    /* they don't begin with the magic */
+    unsigned char head[HEAD_BYTES];
     unsigned char held[DIGEST_BYTES];
     size_t n_held;
 };
@@ -145,20 +154,25 @@ struct pk_backup_reader *pk_backup_checker_new(void)
     return new_reader(pk_restore_scan());
 }
 
+uint32_t pk_backup_version(const struct pk_backup_reader *r)
+{
+    bool ours = r->taken >= HEAD_BYTES && memcmp(r->head, magic, sizeof magic) == 0;
+    return ours ? r->head[AT_VERSION] : 0;
+}
+
 static void take(struct pk_backup_reader *r, const unsigned char *bytes, size_t len)
 {
     r->digest = pk_digest(r->digest, bytes, len);
-    if (r->taken < sizeof magic) {
-        size_t n = least(sizeof magic - (size_t)r->taken, len);
-        r->foreign = r->foreign || memcmp(bytes, magic + r->taken, n) != 0;
+    if (r->taken < HEAD_BYTES) {
+        size_t n = least(HEAD_BYTES - (size_t)r->taken, len);
+        memcpy(r->head + r->taken, bytes, n);
         r->taken += n;
         bytes += n;
         len -= n;
     }
     r->taken += len;
-    if (len > 0 && !r->foreign) {
-        (void)pk_restore_feed(r->restore, bytes,
-                              len); /* the end says whether it failed */
+    if (len > 0 && pk_backup_version(r) != 0) {
+        (void)pk_restore_feed(r->restore, bytes, len); /* the end says if it failed */
     }
 }
 
@@ -176,14 +190,19 @@ void pk_backup_feed(struct pk_backup_reader *r, const unsigned char *bytes, size
 
 const char *pk_backup_wrong(const struct pk_backup_reader *r)
 {
-    if (r->foreign || r->taken < sizeof magic) {
-        return "this is not a backup, or one of another version";
+    uint32_t version = pk_backup_version(r);
+    if (version == 0) {
+        return "this is not a backup";
     }
     if (r->n_held < DIGEST_BYTES || r->digest != pk_get_u64(r->held)) {
         return "the backup is damaged or not complete";
     }
-    return pk_restore_is_complete(r->restore) ? NULL
-                                              : "the state in the backup can't be read";
+    if (!pk_version_runs(version)) {
+        return pk_version_needed("the backup", version);
+    }
+    bool whole = pk_restore_version(r->restore) == version &&
+                 pk_restore_is_complete(r->restore);
+    return whole ? NULL : "the state in the backup can't be read";
 }
 
 struct pk_machine *pk_backup_reader_end(struct pk_backup_reader *r)

@@ -2,7 +2,7 @@
 /*
  * The bytes of a backup, made and read as a stream.
  *
- *     "PKBK"  version (1 byte)
+ *     "PKBK"  cluster version (1 byte)
  *     the machine's snapshot (core/view.c), which ends with the digest of its state
  *     digest of all bytes before it (8 bytes, little endian)
  *
@@ -53,6 +53,9 @@ struct pk_backup_reader *pk_backup_reader_new(void);
 /* Checks the checksum and the structure only, in the memory of one item. */
 struct pk_backup_reader *pk_backup_checker_new(void);
 void pk_backup_feed(struct pk_backup_reader *r, const unsigned char *bytes, size_t len);
+/* The cluster version that the backup says it needs; 0: the bytes so far are no beginning
+ * of one. */
+uint32_t pk_backup_version(const struct pk_backup_reader *r);
 /* NULL: the bytes so far are a whole backup. Otherwise a sentence. */
 const char *pk_backup_wrong(const struct pk_backup_reader *r);
 /* The machine; frees `r`. Unless pk_backup_wrong was NULL it can only be freed. */

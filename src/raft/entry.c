@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "raft/entry.h"
 
+#include "core/door.h"
+#include "core/version.h"
 #include "core/wire.h"
 
-static const unsigned char magic[4] = {'P', 'K', 'E', 2}; /* the last one: the version */
+static const unsigned char magic[3] = {'P', 'K', 'E'};
 
 enum { UNIT = 8, FLAG_MARK = 1 };
 
 /* Where things stand in the head. */
 enum {
+    AT_NEEDS = sizeof magic,
     AT_KIND = 4,
     AT_FLAGS = 5,
     AT_PADDING = 6,
@@ -33,7 +36,9 @@ size_t pk_entry_size(size_t body)
 void pk_entry_seal(unsigned char *out, const struct pk_entry *e)
 {
     size_t body = e->body.len;
+    PK_ASSERT(e->needs <= UINT8_MAX);
     memcpy(out, magic, sizeof magic);
+    out[AT_NEEDS] = (unsigned char)(e->needs == 0 ? PK_VERSION_OLDEST : e->needs);
     out[AT_KIND] = (unsigned char)e->kind;
     out[AT_FLAGS] = e->mark ? FLAG_MARK : 0;
     out[AT_PADDING] = (unsigned char)padding(body);
@@ -46,10 +51,16 @@ void pk_entry_seal(unsigned char *out, const struct pk_entry *e)
     memset(out + PK_ENTRY_HEAD + body, 0, padding(body));
 }
 
+uint32_t pk_entry_needs(const unsigned char *in, size_t len)
+{
+    return len >= PK_ENTRY_HEAD && memcmp(in, magic, sizeof magic) == 0 ? in[AT_NEEDS]
+                                                                        : 0;
+}
+
 static bool head_is_sound(const unsigned char *in, size_t len)
 {
     return len >= PK_ENTRY_HEAD && len % UNIT == 0 && len - PK_ENTRY_HEAD <= UINT32_MAX &&
-           memcmp(in, magic, sizeof magic) == 0 && in[AT_KIND] >= PK_ENTRY_COMMANDS &&
+           pk_version_runs(pk_entry_needs(in, len)) && in[AT_KIND] >= PK_ENTRY_COMMANDS &&
            in[AT_KIND] <= PK_ENTRY_ADOPT && (in[AT_FLAGS] & ~FLAG_MARK) == 0 &&
            in[AT_PADDING] < UNIT && in[AT_PADDING] <= len - PK_ENTRY_HEAD &&
            in[AT_ZERO] == 0;
@@ -86,6 +97,7 @@ bool pk_entry_open(const unsigned char *in, size_t len, struct pk_entry *e)
     }
     *e = (struct pk_entry){
         .kind = (enum pk_entry_kind)in[AT_KIND],
+        .needs = in[AT_NEEDS],
         .mark = (in[AT_FLAGS] & FLAG_MARK) != 0,
         .origin = pk_get_u64(in + AT_ORIGIN),
         .batch = pk_get_u64(in + AT_BATCH),

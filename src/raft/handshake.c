@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "raft/handshake.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/door.h"
+#include "core/version.h"
 #include "core/wire.h"
+#include "host/version.h"
 
 enum {
     MAGIC_BYTES = 4,
@@ -15,6 +18,26 @@ enum {
 };
 
 static const char magic[] = "PKHI";
+
+struct pk_release pk_release_own(void)
+{
+    struct pk_release own = {.oldest = PK_VERSION_OLDEST, .newest = PK_VERSION_NEWEST};
+    (void)snprintf(own.name, sizeof own.name, "%s", PICKET_VERSION);
+    return own;
+}
+
+const char *pk_release_text(const struct pk_release *r)
+{
+    static _Thread_local char text[PK_RELEASE_MAX + 64];
+    (void)snprintf(text, sizeof text, "%s, which runs %s", r->name,
+                   pk_version_range(r->oldest, r->newest));
+    return text;
+}
+
+bool pk_release_runs(const struct pk_release *r, uint32_t version)
+{
+    return version >= r->oldest && version <= r->newest;
+}
 
 /* Cut where it is too long, between two characters of UTF-8. */
 static struct pk_bytes short_enough(const char *text, size_t most)
@@ -49,6 +72,9 @@ static void write_speaker(struct pk_writer *w, const struct pk_greeting *g)
     pk_write_uint(w, g->from.id);
     pk_write_bytes(w, pk_text(g->from.name));
     pk_write_bytes(w, pk_text(g->address));
+    pk_write_bytes(w, pk_text(g->release.name));
+    pk_write_uint(w, g->release.oldest);
+    pk_write_uint(w, g->release.newest);
     if (g->kind == PK_TELL) {
         write_members(w, g);
     } else if (g->kind != PK_ASK) {
@@ -143,6 +169,9 @@ static bool read_body(struct pk_reader *r, struct pk_greeting *g)
     g->from.id = pk_read_uint(r);
     read_text(r, g->from.name, sizeof g->from.name);
     read_text(r, g->address, sizeof g->address);
+    read_text(r, g->release.name, sizeof g->release.name);
+    g->release.oldest = (uint32_t)pk_read_ranged(r, 1, UINT8_MAX);
+    g->release.newest = (uint32_t)pk_read_ranged(r, g->release.oldest, UINT8_MAX);
     if (g->kind == PK_TELL) {
         read_members(r, g);
     } else if (g->kind != PK_ASK) {
@@ -154,7 +183,7 @@ static bool read_body(struct pk_reader *r, struct pk_greeting *g)
         r->bad = r->bad || purpose > PK_FOR_SNAPSHOTS;
         g->purpose = (enum pk_purpose)purpose;
     }
-    return !r->bad && r->at == r->end && is_consistent(g);
+    return !r->bad && is_consistent(g); /* what follows, a newer release has added */
 }
 
 enum pk_greeting_state pk_greeting_decode(const unsigned char *in, size_t len,
@@ -178,6 +207,9 @@ enum pk_greeting_state pk_greeting_decode(const unsigned char *in, size_t len,
     out->kind = (enum pk_greeting_kind)kind;
     if (in[AT_VERSION] != PK_GREETING_VERSION && kind != PK_REFUSAL) {
         return PK_GREETING_VERSION_DIFFERS;
+    }
+    if (len > HEAD_BYTES + body) {
+        return PK_GREETING_GARBAGE;
     }
     struct pk_reader r = {.at = in + HEAD_BYTES, .end = in + len};
     return read_body(&r, out) ? PK_GREETING_WHOLE : PK_GREETING_GARBAGE;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "host/version.h"
 #include "raft/transport_inside.h"
 
 /* A question to the resolver, which can't always be called off. */
@@ -186,7 +187,8 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
         h->kind->hear(h, &g);
         break;
     case PK_GREETING_VERSION_DIFFERS:
-        pk_transport_refuse(h, "the versions of the protocol between nodes differ");
+        pk_transport_refuse(h, pk_format_needed("the greeting of the other node",
+                                                h->in[4], PK_GREETING_VERSION));
         break;
     case PK_GREETING_GARBAGE:
         pk_transport_refuse(h, "these bytes are not of the protocol between nodes");

@@ -20,9 +20,10 @@
 #include "core/wire.h"
 #include "host/clock.h"
 #include "host/fd.h"
+#include "host/version.h"
 
 enum {
-    VERSION = 3,
+    VERSION = 1,
     MAGIC_BYTES = 4,
     DIGEST_BYTES = 8,
     VARINT_MOST = 10,
@@ -135,8 +136,9 @@ static size_t seal(struct pk_writer *w)
     return w->len + DIGEST_BYTES;
 }
 
-/* A reader of the fields, `bad` from the beginning when the frame around them is. */
-static struct pk_reader unseal(const unsigned char *in, size_t len, const char *magic)
+/* A reader of the version and the fields, `bad` from the beginning when the frame around
+ * them is. */
+static struct pk_reader open_frame(const unsigned char *in, size_t len, const char *magic)
 {
     size_t body = len < DIGEST_BYTES ? 0 : len - DIGEST_BYTES;
     struct pk_reader r = {.at = in, .end = in + body};
@@ -145,8 +147,22 @@ static struct pk_reader unseal(const unsigned char *in, size_t len, const char *
         pk_get_u64(in + body) != pk_digest(PK_DIGEST_START, in, body)) {
         r.bad = true;
     }
+    return r;
+}
+
+/* The same, behind the version. */
+static struct pk_reader unseal(const unsigned char *in, size_t len, const char *magic)
+{
+    struct pk_reader r = open_frame(in, len, magic);
     (void)pk_read_ranged(&r, VERSION, VERSION);
     return r;
+}
+
+/* The version of a file whose frame checks; 0: it does not. */
+static uint32_t version_of(const unsigned char *in, size_t len, const char *magic)
+{
+    struct pk_reader r = open_frame(in, len, magic);
+    return (uint32_t)pk_read_ranged(&r, 0, UINT32_MAX);
 }
 
 /* A string without NUL bytes, into `out` of `size`. */
@@ -249,29 +265,11 @@ static bool decode_identity(const unsigned char *in, size_t len, struct pk_ident
            pk_node_id_is_valid(out->id);
 }
 
-/* Before the log store had a format of its own, a node always had one of these files. */
-static bool has_old_log(const char *dir)
-{
-    char path[SENTENCE_MAX];
-    bool found = false;
-    for (int i = 1; i <= 2 && !found; i++) {
-        (void)snprintf(path, sizeof path, "%s/raft/metadata%d", dir, i);
-        found = access(path, F_OK) == 0;
-    }
-    return found;
-}
-
 static const char *load_identity(const char *dir, struct pk_identity *out, bool *fresh)
 {
     unsigned char bytes[IDENTITY_MOST + 1]; /* one more, to see that it is too long */
     *out = (struct pk_identity){0};
     *fresh = false;
-    if (has_old_log(dir)) {
-        return sentence("%s/raft has the log of an older Picket, which this one can't "
-                        "read: take a backup with the old one ('picket cluster backup'), "
-                        "start this one with an empty directory, and restore the backup",
-                        dir);
-    }
     ssize_t n = read_file(dir, "identity", bytes, sizeof bytes);
     if (n < 0 && errno == ENOENT) {
         *fresh = true;
@@ -279,6 +277,12 @@ static const char *load_identity(const char *dir, struct pk_identity *out, bool 
     }
     if (n < 0) {
         return sentence("can't read %s/identity: %s", dir, strerror(errno));
+    }
+    uint32_t version = version_of(bytes, (size_t)n, identity_magic);
+    if (version > VERSION) {
+        char what[SENTENCE_MAX];
+        (void)snprintf(what, sizeof what, "%s/identity", dir);
+        return pk_format_needed(what, version, VERSION);
     }
     if (!decode_identity(bytes, (size_t)n, out)) {
         return sentence("%s/identity is damaged: %s", dir, START_OVER);

@@ -64,6 +64,11 @@ struct pk_replica {
     struct pk_request *first_request, **end_of_requests; /* in the library, by index */
     struct pk_request *spare_requests;
 
+    /* The last entry that a release without version `lowered_from` can't start from:
+     * a snapshot behind it is due. 0: there is none since the start. */
+    uint64_t lowered_at;
+    uint32_t lowered_from;
+
     struct pk_changing changing;
     struct raft_transfer transfer;
 
@@ -83,6 +88,9 @@ struct pk_replica *pk_state_offline(const struct raft_snapshot *snapshot,
                                     uint64_t start);
 /* The replica can't go on. */
 void pk_replica_break(struct pk_replica *r, const char *why);
+/* A snapshot is due as soon as possible, and no entry behind it is to be kept: nodes of
+ * an older release can't run them. */
+void pk_replica_let_go(struct pk_replica *r);
 /* To be called before the library is given a request. */
 void pk_replica_own_leadership(struct pk_replica *r);
 /* A membership change in progress can't complete on this node. */

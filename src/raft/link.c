@@ -147,6 +147,7 @@ void pk_links_begin(struct pk_transport *t, uv_tcp_t *tcp, const struct pk_greet
     l->peer = from->from.id;
     l->run = from->run;
     l->purpose = from->purpose;
+    l->release = from->release;
     l->heard_ms = uv_now(t->o.loop);
     (void)snprintf(l->name, sizeof l->name, "%s", from->from.name);
     (void)snprintf(l->address, sizeof l->address, "%s", from->address);

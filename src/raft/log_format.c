@@ -7,8 +7,8 @@
 #include "core/wire.h"
 #include "raft/crc32c.h"
 
-static const char meta_magic[] = "PKMETA02";
-static const char snapshot_magic[] = "PKSNAP02";
+static const char meta_magic[] = "PKMETA01"; /* two digits: PK_LOG_FORMAT */
+static const char snapshot_magic[] = "PKSNAP01";
 static const char batch_magic[] = "PKB1";
 
 enum {
@@ -74,6 +74,16 @@ static bool unseal(const unsigned char *in, const char *magic, void *configurati
     }
     memcpy(configuration, in + FIELDS, len);
     return true;
+}
+
+uint32_t pk_meta_format(const unsigned char in[PK_META_SLOT])
+{
+    enum { WORD = MAGIC - 2 };
+    unsigned tens = in[WORD] - (unsigned)'0';
+    unsigned ones = in[WORD + 1] - (unsigned)'0';
+    bool good = memcmp(in, meta_magic, WORD) == 0 && tens <= 9 && ones <= 9 &&
+                get_u32(in + AT_SUM) == pk_crc32c(0, in, AT_SUM);
+    return good ? 10 * tens + ones : 0;
 }
 
 void pk_meta_encode(const struct pk_meta *m, unsigned char out[PK_META_SLOT])

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 enum {
+    PK_LOG_FORMAT = 1,    /* of all files of the log store; meta says it for all */
     PK_SECTOR = 512,      /* what a disk writes whole or not at all */
     PK_SECTOR_DATA = 500, /* of it, before the stamp */
     PK_BLOCK = 4096,      /* batches begin at multiples of it */
@@ -38,6 +39,9 @@ struct pk_meta {
     unsigned char configuration[PK_CONFIGURATION_MAX];
 };
 
+/* The format of a slot that checks, whether or not this build reads it; 0: it does not
+ * check. */
+uint32_t pk_meta_format(const unsigned char in[PK_META_SLOT]);
 void pk_meta_encode(const struct pk_meta *m, unsigned char out[PK_META_SLOT]);
 bool pk_meta_decode(const unsigned char in[PK_META_SLOT], struct pk_meta *out);
 

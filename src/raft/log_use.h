@@ -11,6 +11,7 @@ struct pk_log_use {
     uint64_t since; /* bytes written since the last snapshot began */
     bool wants;     /* a snapshot should be taken now */
     bool waits; /* there is little room, and more is being made: offer entries later */
+    uint64_t snapshot;  /* index of the newest one that is durable; 0: none */
     uint64_t keep_from; /* if so, the first entry to keep behind it; else 0 */
 };
 

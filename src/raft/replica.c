@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "core/version.h"
 #include "host/memory.h"
 #include "raft/inside.h"
 
@@ -67,6 +68,14 @@ static void settle(struct raft *raft, const struct pk_replica_options *o)
     }
 }
 
+void pk_replica_let_go(struct pk_replica *r)
+{
+    if (r->use != NULL && !r->raft.legacy.snapshot_taking) {
+        raft_set_snapshot_trailing(&r->raft, 1);
+        raft_set_snapshot_threshold(&r->raft, 1);
+    }
+}
+
 /* libraft counts entries. What is limited is bytes: so its counts are set anew, from the
  * bytes that the log has now. While a snapshot is being written, the count to keep stays,
  * because libraft reads it again at the end. */
@@ -80,6 +89,10 @@ static void bound_log(struct pk_replica *r)
     r->waits = use.waits;
     if (r->raft.legacy.snapshot_taking) {
         raft_set_snapshot_threshold(&r->raft, threshold); /* one is enough */
+        return;
+    }
+    if (use.snapshot < r->lowered_at) {
+        pk_replica_let_go(r);
         return;
     }
     uint64_t applied = raft_last_applied(&r->raft);
@@ -99,6 +112,13 @@ void pk_replica_poll(struct pk_replica *r)
     pk_members_poll(r);
     bound_log(r);
     pk_garbage_free_some(&r->garbage);
+}
+
+uint32_t pk_replica_data_version(const struct pk_replica *r)
+{
+    uint64_t snapshot = r->use == NULL ? 0 : r->use(r->use_ctx).snapshot;
+    return snapshot < r->lowered_at ? r->lowered_from
+                                    : pk_machine_version(r->state.machine);
 }
 
 struct pk_replica *pk_replica_new(struct raft_io *io, const struct pk_replica_options *o,
@@ -346,6 +366,7 @@ enum pk_proposed pk_replica_propose(struct pk_replica *r, struct pk_entry *e, si
     (void)pk_replica_room(r, body);
     struct pk_request *q = spare_request(r);
     struct raft_buffer buf = fit_room(r, size);
+    PK_ASSERT(pk_version_runs(e->needs == 0 ? PK_VERSION_OLDEST : e->needs));
     e->origin = r->origin;
     e->index = raft_last_index(&r->raft) + 1;
     e->body = pk_bytes(r->room + PK_ENTRY_HEAD, body);

@@ -135,6 +135,10 @@ size_t pk_replica_members(struct pk_replica *r, struct pk_member *out,
                           uint64_t *progress);
 struct pk_raft_guard_counts pk_replica_guard_counts(const struct pk_replica *r);
 
+/* The cluster version that a build must run to start with the files of this node. After
+ * a lowering it follows when a snapshot has been taken. */
+uint32_t pk_replica_data_version(const struct pk_replica *r);
+
 /* Another node has told the digest of its state after that entry. */
 void pk_replica_hear_mark(struct pk_replica *r, uint64_t id, uint64_t index,
                           uint64_t digest);

@@ -6,13 +6,15 @@
 
 #include "core/door.h"
 #include "core/machine.h"
+#include "core/version.h"
 #include "core/wire.h"
 #include "raft/backup.h"
 
-static const char state_magic[5] = {'P', 'K', 'F', 'S', 1};
+static const char state_magic[4] = {'P', 'K', 'F', 'S'};
 
 enum {
-    AT_ENTRY = sizeof state_magic,
+    AT_VERSION = sizeof state_magic,
+    AT_ENTRY = AT_VERSION + 1,
     AT_STAGED = AT_ENTRY + 8,
     AT_DIGEST = AT_STAGED + 8,
     HEAD_BYTES = AT_DIGEST + 8,
@@ -173,6 +175,7 @@ struct pk_state_view *pk_state_view_begin(const struct pk_state *s)
     v->source = (struct pk_snapshot_source){.ctx = v, .read = read_view};
     v->staging->refs++;
     memcpy(v->head, state_magic, sizeof state_magic);
+    v->head[AT_VERSION] = (unsigned char)pk_machine_version(s->machine);
     pk_put_u64(v->head + AT_ENTRY, s->last_entry);
     pk_put_u64(v->head + AT_STAGED, s->staging->len);
     pk_put_u64(v->head + AT_DIGEST, pk_digest(PK_DIGEST_START, v->head, AT_DIGEST));
@@ -212,6 +215,7 @@ void pk_state_view_free(struct pk_state_view *v)
 struct load {
     unsigned char head[HEAD_BYTES];
     size_t head_at;
+    uint32_t version; /* of the state, once the head has come and checks */
     uint64_t staged_left;
     uint64_t last_entry;
     struct pk_staging *staging;
@@ -230,8 +234,12 @@ static bool open_head(struct load *l)
     l->last_entry = pk_get_u64(l->head + AT_ENTRY);
     l->staged_left = pk_get_u64(l->head + AT_STAGED);
     uint64_t digest = pk_digest(PK_DIGEST_START, l->head, AT_DIGEST);
-    return memcmp(l->head, state_magic, sizeof state_magic) == 0 &&
-           pk_get_u64(l->head + AT_DIGEST) == digest && l->staged_left <= PK_BACKUP_MAX;
+    if (memcmp(l->head, state_magic, sizeof state_magic) != 0 ||
+        pk_get_u64(l->head + AT_DIGEST) != digest) {
+        return false;
+    }
+    l->version = l->head[AT_VERSION];
+    return pk_version_runs(l->version) && l->staged_left <= PK_BACKUP_MAX;
 }
 
 static bool feed_load(void *load, const unsigned char *bytes, size_t len)
@@ -257,11 +265,22 @@ static bool feed_load(void *load, const unsigned char *bytes, size_t len)
     return len == 0 || pk_restore_feed(l->restore, bytes, len);
 }
 
+static uint32_t load_needs(const void *load)
+{
+    const struct load *l = load;
+    return pk_version_runs(l->version) ? 0 : l->version;
+}
+
 static void *end_load(void *load)
 {
     struct load *l = load;
+    bool same = pk_restore_version(l->restore) == l->version;
     struct pk_machine *m = pk_restore_end(l->restore);
     struct pk_state *s = NULL;
+    if (m != NULL && !same) {
+        pk_machine_free(m);
+        m = NULL;
+    }
     if (m != NULL) {
         s = pk_door_resize(NULL, sizeof *s);
         *s = (struct pk_state){m, l->last_entry, l->staging};
@@ -280,8 +299,13 @@ static void drop_state(void *state)
     pk_door_resize(s, 0);
 }
 
-const struct pk_snapshot_loader pk_state_loader = {begin_load, feed_load, end_load,
-                                                   drop_state};
+const struct pk_snapshot_loader pk_state_loader = {
+    .begin = begin_load,
+    .feed = feed_load,
+    .needs = load_needs,
+    .end = end_load,
+    .drop = drop_state,
+};
 
 /* ---- handles ---- */
 

@@ -9,7 +9,7 @@
  *
  *     the bytes   offset  bytes
  *                      0      4   "PKFS"
- *                      4      1   version
+ *                      4      1   cluster version of the state: how to read the rest
  *                      5      8   index of the last entry that was run
  *                     13      8   length of the staged backup
  *                     21      8   digest of the bytes before
@@ -47,8 +47,10 @@ struct pk_snapshot_source {
 /* Makes a state of bytes, in slices of any size. For any thread. */
 struct pk_snapshot_loader {
     void *(*begin)(void);
-    /* False: the bytes are damaged or of another version. */
+    /* False: the bytes are damaged or of a version that this build does not run. */
     bool (*feed)(void *load, const unsigned char *bytes, size_t len);
+    /* After feed was false: that version; 0: the bytes are damaged. */
+    uint32_t (*needs)(const void *load);
     /* The state; NULL: the bytes were not complete. Frees `load`. */
     void *(*end)(void *load);
     void (*drop)(void *state);

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "core/door.h"
+#include "core/version.h"
+#include "host/version.h"
 #include "raft/inside.h"
 
 /* ---- a backup on its way in ---- */
@@ -62,6 +64,39 @@ static const char *leap(struct pk_machine *m, uint64_t floor, struct pk_effects 
                : "there are no tokens left to leap to";
 }
 
+/* NULL, or why a backup of that version can't become the state of this cluster. A replica
+ * that can't read what others can must stop: its state would be another one. */
+static const char *version_wrong(struct pk_replica *r, uint32_t version)
+{
+    static _Thread_local char text[160];
+    uint32_t ours = pk_machine_version(r->state.machine);
+    if (version > ours) {
+        (void)snprintf(text, sizeof text,
+                       "the backup needs cluster version %u; the cluster has version %u",
+                       version, ours);
+        return text;
+    }
+    if (version != 0 && version < PK_VERSION_OLDEST) {
+        pk_replica_break(r, pk_version_needed("the backup that is restored", version));
+        return r->why;
+    }
+    return NULL;
+}
+
+/* The cluster keeps its version: every state of an older one is a state of it (N3). */
+static void keep_version(struct pk_machine *m, const struct pk_machine *cluster)
+{
+    struct pk_effects unused = {0};
+    uint32_t to = pk_machine_version(cluster);
+    uint64_t hold = pk_machine_version_is_held(cluster) ? PK_VERSION_HOLD : 0;
+    do {
+        uint32_t next = pk_machine_version(m) + (pk_machine_version(m) < to);
+        struct pk_command c = {.verb = PK_SET_VERSION, .version = next, .flags = hold};
+        pk_machine_step(m, &c, &unused);
+    } while (pk_machine_version(m) < to);
+    pk_effects_free(&unused);
+}
+
 /* The machine that was made of the staged pieces, as they came, becomes the state: a
  * pointer and a LEAP, whose work is bounded (S5). Its digest proves that the pieces are
  * what a machine has written, so its invariants need not be derived anew here, which
@@ -73,10 +108,14 @@ static const char *adopt(struct pk_replica *r)
     if (staging->reader == NULL) {
         return "there is no backup to adopt";
     }
-    const char *why = pk_backup_wrong(staging->reader);
+    const char *why = version_wrong(r, pk_backup_version(staging->reader));
+    if (why == NULL) {
+        why = pk_backup_wrong(staging->reader);
+    }
     struct pk_machine *m = pk_staging_take_machine(staging);
     clear_staging(r);
     if (why == NULL) {
+        keep_version(m, r->state.machine);
         why = leap(m, pk_machine_last_token(r->state.machine), &r->effects);
     }
     if (why != NULL) {
@@ -206,29 +245,58 @@ static bool run(struct pk_replica *r, const struct pk_entry *e)
     return sound;
 }
 
-/* NULL, or why the entry at `place` of the log can't be run. */
-static const char *apply_entry(struct pk_replica *r, const struct raft_buffer *buf,
-                               uint64_t place)
+/* A release that runs no newer version than the present one can't run this entry, and
+ * needs a snapshot behind it to start with. */
+static void note_lowering(struct pk_replica *r, const struct pk_entry *e, uint32_t before)
+{
+    uint32_t needs = e->needs > before ? e->needs : before;
+    if (needs > pk_machine_version(r->state.machine)) {
+        r->lowered_at = e->index;
+        r->lowered_from = needs;
+        pk_replica_let_go(r);
+    }
+}
+
+/* The entry at `place` of the log can't be run. */
+static void break_at(struct pk_replica *r, uint64_t place, const char *wrong)
+{
+    char why[128];
+    (void)snprintf(why, sizeof why, "entry %" PRIu64 " of the log %s", place, wrong);
+    pk_replica_break(r, why);
+}
+
+static void break_at_version(struct pk_replica *r, uint64_t place, uint32_t version)
+{
+    char what[64];
+    (void)snprintf(what, sizeof what, "entry %" PRIu64 " of the log", place);
+    pk_replica_break(r, pk_version_needed(what, version));
+}
+
+/* Runs the entry at `place`; a replica that can't is broken from then on. */
+static void apply_entry(struct pk_replica *r, const struct raft_buffer *buf,
+                        uint64_t place)
 {
     struct pk_entry e;
-    if (!pk_entry_open(buf->base, buf->len, &e)) {
-        return "is not readable";
+    uint32_t version = pk_entry_needs(buf->base, buf->len);
+    if (version != 0 && !pk_version_runs(version)) {
+        break_at_version(r, place, version);
+    } else if (!pk_entry_open(buf->base, buf->len, &e)) {
+        break_at(r, place, "is not readable");
+    } else if (e.index != place) {
+        break_at(r, place, "was made for another place");
+    } else if (e.index > r->state.last_entry) { /* else it was run: G2 of guard.h */
+        uint32_t before = pk_machine_version(r->state.machine);
+        if (!run(r, &e)) {
+            break_at(r, place, "has commands that can't be read");
+            return;
+        }
+        r->state.last_entry = e.index;
+        note_lowering(r, &e, before);
+        r->hooks.applied(r->hooks.ctx, &e);
+        if (e.mark) {
+            take_mark(r, e.index);
+        }
     }
-    if (e.index != place) {
-        return "was made for another place";
-    }
-    if (e.index <= r->state.last_entry) {
-        return NULL; /* has been run: see G2 of guard.h */
-    }
-    if (!run(r, &e)) {
-        return "has commands that can't be read";
-    }
-    r->state.last_entry = e.index;
-    r->hooks.applied(r->hooks.ctx, &e);
-    if (e.mark) {
-        take_mark(r, e.index);
-    }
-    return NULL;
 }
 
 /* Never fails towards the library, which would stop without a word. */
@@ -239,13 +307,7 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
     if (r->broken) {
         return 0;
     }
-    uint64_t place = raft_last_applied(&r->raft) + 1;
-    const char *wrong = apply_entry(r, buf, place);
-    if (wrong != NULL) {
-        char why[128];
-        snprintf(why, sizeof why, "entry %" PRIu64 " of the log %s", place, wrong);
-        pk_replica_break(r, why);
-    }
+    apply_entry(r, buf, raft_last_applied(&r->raft) + 1);
     return 0;
 }
 
@@ -301,8 +363,8 @@ static int on_snapshot_written(struct raft_fsm *fsm, struct raft_buffer *bufs[],
     return 0;
 }
 
-/* The state that the buffer stands for; NULL: it can't be read. */
-static struct pk_state *open_snapshot(const struct raft_buffer *b)
+/* The state that the buffer stands for; NULL: it can't be read, and `r` is broken. */
+static struct pk_state *open_snapshot(struct pk_replica *r, const struct raft_buffer *b)
 {
     struct pk_snapshot_handle *h = pk_snapshot_handle_of(b);
     if (h != NULL) {
@@ -311,14 +373,20 @@ static struct pk_state *open_snapshot(const struct raft_buffer *b)
         return loaded;
     }
     void *load = pk_state_loader.begin();
-    (void)pk_state_loader.feed(load, b->base, b->len);
-    return pk_state_loader.end(load);
+    bool good = pk_state_loader.feed(load, b->base, b->len);
+    uint32_t needs = good ? 0 : pk_state_loader.needs(load);
+    struct pk_state *s = pk_state_loader.end(load);
+    if (s == NULL) {
+        pk_replica_break(r, needs == 0 ? "the snapshot is damaged"
+                                       : pk_version_needed("the snapshot", needs));
+    }
+    return s;
 }
 
-/* False when it is no snapshot; then the replica is as it was. */
+/* False when it is no snapshot that this build can load; then the replica is broken. */
 static bool restore(struct pk_replica *r, const struct raft_buffer *b)
 {
-    struct pk_state *s = open_snapshot(b);
+    struct pk_state *s = open_snapshot(r, b);
     if (s == NULL) {
         return false;
     }
@@ -334,7 +402,6 @@ static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
 {
     struct pk_replica *r = fsm->data;
     if (r->broken || !restore(r, buf)) {
-        pk_replica_break(r, "the snapshot is damaged or of another version");
         return RAFT_CORRUPT;
     }
     raft_free(buf->base);
@@ -433,18 +500,13 @@ struct pk_replica *pk_state_offline(const struct raft_snapshot *snapshot,
                                          .replaced = ignore,
                                          .broken = ignore_why};
     pk_state_open(r);
-    if (snapshot != NULL && !restore(r, &snapshot->bufs[0])) {
-        pk_replica_break(r, "the snapshot is damaged or of another version");
+    if (snapshot != NULL) {
+        (void)restore(r, &snapshot->bufs[0]);
     }
     uint64_t covered = snapshot == NULL ? 0 : snapshot->index;
     for (size_t i = 0; i < n && !r->broken; i++) {
-        uint64_t place = start + i;
-        const char *wrong = NULL;
-        if (entries[i].type == RAFT_COMMAND && place > covered) {
-            wrong = apply_entry(r, &entries[i].buf, place);
-        }
-        if (wrong != NULL) {
-            pk_replica_break(r, wrong);
+        if (entries[i].type == RAFT_COMMAND && start + i > covered) {
+            apply_entry(r, &entries[i].buf, start + i);
         }
     }
     return r;

@@ -9,6 +9,7 @@
 
 #include "core/door.h"
 #include "core/wire.h"
+#include "host/version.h"
 #include "raft/store_inside.h"
 
 enum {
@@ -373,6 +374,7 @@ struct pk_log_use pk_store_use(const struct pk_store *s)
     use.waits =
         makes_room(s) && free_bytes(s) < s->meta.segment_bytes + pk_store_batch_most(s);
     use.keep_from = use.wants ? pk_store_keep_from(s) : 0;
+    use.snapshot = pk_store_newest(s) == NULL ? 0 : pk_store_newest(s)->index;
     return use;
 }
 
@@ -450,6 +452,11 @@ static const char *read_meta(struct pk_store *s, const unsigned char *in, size_t
     bool first = len == 2 * (size_t)PK_META_SLOT && pk_meta_decode(in, &s->meta);
     bool second =
         len == 2 * (size_t)PK_META_SLOT && pk_meta_decode(in + PK_META_SLOT, &other);
+    uint32_t format = len == 2 * (size_t)PK_META_SLOT ? pk_meta_format(in) : 0;
+    if (format > PK_LOG_FORMAT) { /* the first slot is the newer one, if they differ */
+        pk_store_refuse(s, 0, "%s", pk_format_needed("raft/meta", format, PK_LOG_FORMAT));
+        return s->why;
+    }
     if (!first && !second) {
         pk_store_refuse(s, 0, "raft/meta is damaged" PK_STORE_REPLACE);
         return s->why;

@@ -2,11 +2,15 @@
 /* What a start finds on disk, and whether it may go on with that. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/door.h"
+#include "core/version.h"
 #include "core/wire.h"
 #include "host/memory.h"
+#include "host/version.h"
+#include "raft/entry.h"
 #include "raft/log_scan.h"
 #include "raft/store_inside.h"
 
@@ -261,6 +265,25 @@ static int refuse_scan(struct pk_store *s, const struct pk_scan *scan,
                                : ": durable entries are missing" PK_STORE_REPLACE);
 }
 
+/* Entries behind the snapshot will be run: each must be one that this build can run.
+ * Nothing on the disk has changed so far. */
+static int check_versions(struct pk_store *s, const struct reading *r, uint64_t needed)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct raft_entry *e = &r->entries[i];
+        uint32_t version = pk_entry_needs(e->buf.base, e->buf.len);
+        if (r->start + i >= needed && e->type == RAFT_COMMAND && version != 0 &&
+            !pk_version_runs(version)) {
+            char what[64];
+            (void)snprintf(what, sizeof what, "entry %" PRIu64 " of the log",
+                           r->start + i);
+            return pk_store_refuse(s, RAFT_CORRUPT, "%s",
+                                   pk_version_needed(what, version));
+        }
+    }
+    return 0;
+}
+
 static int scan_log(struct pk_store *s, struct reading *r, uint64_t needed)
 {
     struct pk_segment_look *looks =
@@ -287,6 +310,9 @@ static int scan_log(struct pk_store *s, struct reading *r, uint64_t needed)
         enum pk_scan_verdict verdict = pk_scan_end(&scan, read_mark(s));
         rv = verdict == PK_SCAN_SOUND && !r->malformed ? 0
                                                        : refuse_scan(s, &scan, verdict);
+    }
+    if (rv == 0) {
+        rv = check_versions(s, r, needed);
     }
     if (rv == 0) {
         s->offset = scan.at.offset;

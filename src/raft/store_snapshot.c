@@ -9,6 +9,7 @@
 
 #include "core/door.h"
 #include "host/memory.h"
+#include "host/version.h"
 #include "raft/crc32c.h"
 #include "raft/snapshot.h"
 #include "raft/store_inside.h"
@@ -231,10 +232,15 @@ static int pour_all(struct pk_store *s, unsigned slot, struct sink *k, bool *goo
     return 0;
 }
 
-/* Reads the state of a slot into *out: a buffer with it, or with a handle. False in
- * *good: the slot is damaged. 0, or an errno. */
-static int read_state(struct pk_store *s, unsigned slot, struct raft_buffer *out,
-                      bool *good)
+/* What a start finds in a slot. */
+struct found_state {
+    bool good;            /* false: it is damaged, or */
+    uint32_t needs;       /* needs this cluster version */
+    struct raft_buffer b; /* the state, or a handle with it */
+};
+
+/* Reads the state of a slot. 0, or an errno. */
+static int read_state(struct pk_store *s, unsigned slot, struct found_state *out)
 {
     const struct pk_snapshot_id *id = &s->ids[slot];
     struct sink k = {.loader = s->o.loader};
@@ -243,17 +249,19 @@ static int read_state(struct pk_store *s, unsigned slot, struct raft_buffer *out
     } else if (id->size <= PK_STORE_STATE_MAX) {
         k.bytes = new_buffer((size_t)id->size);
     }
-    int error = pour_all(s, slot, &k, good);
-    void *state = k.loader != NULL ? k.loader->end(k.load) : NULL;
+    *out = (struct found_state){0};
+    int error = pour_all(s, slot, &k, &out->good);
     if (k.loader != NULL) {
-        *good = *good && state != NULL;
-        if (*good) {
-            *out = new_handle(id, state);
+        out->needs = out->good ? 0 : k.loader->needs(k.load);
+        void *state = k.loader->end(k.load);
+        out->good = out->good && state != NULL;
+        if (out->good) {
+            out->b = new_handle(id, state);
         } else if (state != NULL) {
             k.loader->drop(state);
         }
-    } else if (*good && error == 0) {
-        *out = k.bytes;
+    } else if (out->good && error == 0) {
+        out->b = k.bytes;
     } else {
         raft_free(k.bytes.base);
     }
@@ -268,21 +276,34 @@ static int refuse_slot(struct pk_store *s, unsigned slot, int error)
                            strerror(error));
 }
 
-/* The newest that is whole: a slot whose state is damaged is as good as empty. */
+static int refuse_version(struct pk_store *s, unsigned slot, uint32_t version)
+{
+    char name[PK_DISK_NAME_MAX];
+    char what[sizeof name + sizeof "raft/"];
+    pk_store_slot_name(slot, name);
+    (void)snprintf(what, sizeof what, "raft/%s", name);
+    return pk_store_refuse(s, RAFT_CORRUPT, "%s", pk_version_needed(what, version));
+}
+
+/* The newest that is whole: a slot whose state is damaged is as good as empty. One that
+ * a newer build wrote is not: an older one in its place would undo what was acknowledged.
+ */
 static int find_whole(struct pk_store *s, struct pk_snapshot_head *heads,
                       struct raft_snapshot **out)
 {
     while (pk_store_newest(s) != NULL) {
         unsigned slot = newest_slot(s);
-        struct raft_buffer b = {0};
-        bool good = false;
-        int error = read_state(s, slot, &b, &good);
+        struct found_state found;
+        int error = read_state(s, slot, &found);
         if (error != 0) {
             return refuse_slot(s, slot, error);
         }
-        *out = good ? open_head(&heads[slot]) : NULL;
+        if (found.needs != 0) {
+            return refuse_version(s, slot, found.needs);
+        }
+        *out = found.good ? open_head(&heads[slot]) : NULL;
         if (*out != NULL) {
-            (*out)->bufs[0] = b;
+            (*out)->bufs[0] = found.b;
             s->state_bytes = heads[slot].state_len;
             return 0;
         }
@@ -307,6 +328,16 @@ int pk_store_find_snapshot(struct pk_store *s, struct raft_snapshot **out)
     }
     pk_door_resize(heads, 0);
     return rv;
+}
+
+/* A snapshot of another node can't be loaded by this build. */
+static void fail_version(struct pk_store *s, uint32_t version)
+{
+    if (!s->failed) {
+        s->failed = true;
+        pk_store_refuse(s, 0, "%s", pk_version_needed("the leader's snapshot", version));
+        s->o.failed(s->o.ctx, s->why);
+    }
 }
 
 void pk_store_fail_slot(struct pk_store *s, const char *name, int error)
@@ -633,7 +664,10 @@ static void on_loaded(struct pk_snapshot_put *p, int error)
     struct pk_store *s = p->store;
     bool good = error == 0 && load_slice(p);
     p->op.bytes = pk_door_resize(p->op.bytes, 0);
-    if (!good) {
+    uint32_t needs = !good && p->load != NULL ? s->o.loader->needs(p->load) : 0;
+    if (needs != 0) {
+        fail_version(s, needs);
+    } else if (!good) {
         pk_store_fail_slot(s, p->op.name, error);
     } else if (s->closing) {
         end_put(p, RAFT_CANCELED);

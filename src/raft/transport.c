@@ -90,6 +90,7 @@ struct pk_greeting pk_transport_greeting(const struct pk_transport *t,
     const struct pk_identity *self = t->o.self;
     struct pk_greeting g = {.kind = kind, .cluster = self->cluster};
     g.from.id = self->id;
+    g.release = pk_release_own();
     (void)snprintf(g.from.name, sizeof g.from.name, "%s", self->name);
     (void)snprintf(g.address, sizeof g.address, "%s", t->address);
     return g;
@@ -133,6 +134,26 @@ static const char *wrong_id(struct pk_transport *t, const char *where,
     return t->why;
 }
 
+/* The cluster version that other nodes must run; 0: not known here. */
+static uint32_t version_wanted(const struct pk_transport *t)
+{
+    return t->o.version == NULL ? 0 : t->o.version(t->o.ctx);
+}
+
+static const char *judge_release(struct pk_transport *t, const struct pk_greeting *g)
+{
+    uint32_t version = version_wanted(t);
+    if (version == 0 || pk_release_runs(&g->release, version)) {
+        return NULL;
+    }
+    (void)snprintf(t->why, sizeof t->why,
+                   "the cluster has version %u, and node %s has picket %s; install %s "
+                   "picket there",
+                   version, g->from.name, pk_release_text(&g->release),
+                   version > g->release.newest ? "a newer" : "an older");
+    return t->why;
+}
+
 /* NULL, or why we don't talk to it, in words that both sides understand. `wanted` is
  * whom we dialled; 0: it dialled us. */
 static const char *judge(struct pk_transport *t, const struct pk_greeting *g,
@@ -159,7 +180,7 @@ static const char *judge(struct pk_transport *t, const struct pk_greeting *g,
         (void)snprintf(us.name, sizeof us.name, "%s", self->name);
         return wrong_id(t, "here", &us);
     }
-    return NULL;
+    return judge_release(t, g);
 }
 
 /* A node that came back has lost its old link; one whose link is alive is there twice. */
@@ -433,6 +454,16 @@ uint16_t pk_transport_port(const struct pk_transport *t)
 struct pk_uvio_counts pk_transport_counts(const struct pk_transport *t)
 {
     return t->counts;
+}
+
+bool pk_transport_release(const struct pk_transport *t, uint64_t peer,
+                          struct pk_release *out)
+{
+    const struct pk_link *l = pk_links_find(t, peer, PK_FOR_MESSAGES);
+    if (l != NULL) {
+        *out = l->release;
+    }
+    return l != NULL;
 }
 
 uint64_t pk_transport_silence_ms(const struct pk_transport *t, uint64_t peer)

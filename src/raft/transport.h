@@ -24,6 +24,7 @@
 #ifndef PICKET_RAFT_TRANSPORT_H
 #define PICKET_RAFT_TRANSPORT_H
 
+#include "raft/handshake.h"
 #include "raft/replica.h"
 #include "raft/uvio.h"
 
@@ -105,7 +106,8 @@ struct pk_waiting {
     uint64_t id;
     char name[PK_NODE_NAME_MAX];
     char host[PK_HOST_MAX]; /* "host:port" where it listens for other nodes */
-    uint64_t silent_ms;     /* since it asked last */
+    struct pk_release release;
+    uint64_t silent_ms; /* since it asked last */
 };
 
 /* At most `max` of them; returns how many. */
@@ -113,6 +115,9 @@ size_t pk_transport_waiting(const struct pk_transport *t, struct pk_waiting *out
                             size_t max);
 
 struct pk_uvio_counts pk_transport_counts(const struct pk_transport *t);
+/* What that node runs, as it said when it connected; false: it is not connected. */
+bool pk_transport_release(const struct pk_transport *t, uint64_t peer,
+                          struct pk_release *out);
 /* See pk_uvio_silence_ms. */
 uint64_t pk_transport_silence_ms(const struct pk_transport *t, uint64_t peer);
 /* Ends all connections and calls back for all messages that are not written, and then

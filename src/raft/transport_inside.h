@@ -77,6 +77,7 @@ struct pk_link {
     uint64_t peer; /* who is at the other end */
     uint64_t run;  /* and in which run of its process */
     enum pk_purpose purpose;
+    struct pk_release release;
     char name[PK_NODE_NAME_MAX];
     char address[PK_NODE_ADDRESS_MAX];
     struct pk_message_reader reader;

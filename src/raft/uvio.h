@@ -33,6 +33,9 @@ struct pk_uvio_options {
     /* The members of the configuration in force, at most PK_MEMBERS_MAX of them; returns
      * how many. NULL: nobody is known to be one. */
     size_t (*members)(void *ctx, struct pk_member *out);
+    /* The cluster version, if this node knows it for certain, because it leads; else 0. A
+     * node that does not run that version is refused. May be NULL. */
+    uint32_t (*version)(void *ctx);
     /* A write to the log took so long to be on disk. May be NULL. */
     void (*wrote)(void *ctx, uint64_t us);
     /* A write failed: the process must end at once. */

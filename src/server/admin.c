@@ -11,6 +11,8 @@
  *   CLUSTER REMOVE name                 for good. The leader hands over first and
  *                                       answers NOLEADER
  *   CLUSTER TRANSFER [name]             makes another node the leader
+ *   CLUSTER VERSION version [HOLD]      the cluster version: the present one, one more or
+ *                                       less; HOLD: leaders don't raise it themselves
  *   CLUSTER LIMITS                      the replicated limits
  *   CLUSTER CONFIGURE limit value ...   changes them
  *   CLUSTER BACKUP ...                  the state of this node, in chunks: backup.h
@@ -32,6 +34,7 @@
 #include "server/inside.h"
 #include "server/log.h"
 #include "server/members.h"
+#include "server/upgrade.h"
 
 enum {
     WAITING_MS = 5000, /* an empty node that has not asked for so long is gone */
@@ -76,7 +79,9 @@ static void put_member(struct pk_server *s, struct pk_resp_out *o,
     const struct pk_peer *p = pk_peers_find(&s->peers, m->id);
     bool self = m->id == s->self.id;
     uint64_t heard_ms = pk_health_heard_ms(s, m->id);
-    pk_resp_map(o, 9);
+    struct pk_release release = {0};
+    (void)pk_upgrade_release(s, m->id, &release);
+    pk_resp_map(o, 12);
     put_text(o, "name", name);
     put_text(o, "role", role_name(m->role));
     pk_resp_text(o, "leader");
@@ -92,6 +97,9 @@ static void put_member(struct pk_server *s, struct pk_resp_out *o,
         pk_resp_int(o, heard_ms);
     }
     put_text(o, "refused", pk_health_refusal(s, name));
+    put_text(o, "release", release.name);
+    put_number(o, "oldest_version", release.oldest);
+    put_number(o, "newest_version", release.newest);
 }
 
 static void leader_name(struct pk_server *s, const struct pk_member *members, size_t n,
@@ -118,7 +126,8 @@ static void do_status(struct pk_conn *c)
     leader_name(s, members, n, leader, sizeof leader);
     (void)snprintf(cluster, sizeof cluster, "%016llx",
                    (unsigned long long)s->self.cluster);
-    pk_resp_map(o, 15);
+    const struct pk_machine *machine = pk_replica_machine(s->replica);
+    pk_resp_map(o, 18);
     put_text(o, "cluster", cluster);
     put_text(o, "node", s->self.name);
     put_text(o, "state", pk_forming_state_name(s));
@@ -135,7 +144,10 @@ static void do_status(struct pk_conn *c)
     put_number(o, "last_index", st.last_index);
     put_number(o, "commit_index", st.commit_index);
     put_number(o, "applied_index", st.applied_index);
-    put_number(o, "clock_ms", pk_machine_clock(pk_replica_machine(s->replica)));
+    put_number(o, "clock_ms", pk_machine_clock(machine));
+    put_number(o, "cluster_version", pk_machine_version(machine));
+    put_number(o, "version_held", pk_machine_version_is_held(machine));
+    put_number(o, "data_version", pk_replica_data_version(s->replica));
     put_number(o, "silent_after_ms", pk_health_silent_after_ms(s));
     pk_resp_text(o, "members");
     pk_resp_array(o, n);
@@ -328,6 +340,9 @@ static void do_add(struct pk_conn *c, const struct pk_member *m, const char *nam
     } else if (added.id == 0) {
         pk_resp_error(o, "ERR",
                       "no node of that name has asked to be admitted; start it first");
+    } else if (id.len == 0 && pk_upgrade_node_wrong(c->server, added.id) != NULL) {
+        /* A node that says its id has looked for itself (--join). */
+        pk_resp_error(o, "ERR", pk_upgrade_node_wrong(c->server, added.id));
     } else {
         begin_change(c, PK_CHANGE_ADD, &added);
     }
@@ -394,6 +409,11 @@ static void do_replace(struct pk_conn *c, const struct pk_member *m, const char 
         pk_resp_error(o, "ERR",
                       "two nodes have that name: the member is alive, and an empty one "
                       "asks to be admitted; stop one of them");
+        return;
+    }
+    const char *wrong = pk_upgrade_node_wrong(s, added.id);
+    if (wrong != NULL) {
+        pk_resp_error(o, "ERR", wrong);
         return;
     }
     if (m != NULL) {
@@ -492,6 +512,17 @@ static bool do_configure(struct pk_conn *c, const struct pk_bytes *args, uint32_
     return true;
 }
 
+static bool do_version(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
+{
+    uint64_t version;
+    bool hold = n == 4 && pk_resp_is(args[3], "HOLD");
+    if ((n != 3 && !hold) || !pk_resp_number(args[2], &version)) {
+        pk_resp_error(pk_conn_out(c), "ERR", "it is CLUSTER VERSION version [HOLD]");
+        return true;
+    }
+    return pk_upgrade_command(c, version, hold);
+}
+
 static bool do_restore(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
 {
     struct pk_server *s = c->server;
@@ -539,15 +570,16 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
         REMOVE,
         REPLACE,
         TRANSFER,
+        VERSION,
         LIMITS,
         CONFIGURE,
         RESTORE,
         ADOPT,
         WORDS
     };
-    static const char *const words[WORDS] = {"ADD",       "PROMOTE",  "REMOVE",
-                                             "REPLACE",   "TRANSFER", "LIMITS",
-                                             "CONFIGURE", "RESTORE",  "ADOPT"};
+    static const char *const words[WORDS] = {
+        "ADD",     "PROMOTE", "REMOVE",    "REPLACE", "TRANSFER",
+        "VERSION", "LIMITS",  "CONFIGURE", "RESTORE", "ADOPT"};
     int which = 0;
     while (which < WORDS && (n < 2 || !pk_resp_is(args[1], words[which]))) {
         which++;
@@ -556,7 +588,7 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
         pk_resp_error(
             o, "ERR",
             "it is CLUSTER STATUS | ADD | PROMOTE | REMOVE | REPLACE | TRANSFER "
-            "| LIMITS | CONFIGURE | BACKUP | RESTORE | ADOPT");
+            "| VERSION | LIMITS | CONFIGURE | BACKUP | RESTORE | ADOPT");
         return true;
     }
     if (!pk_dispatch_here(c, &taken)) {
@@ -564,6 +596,8 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
     }
     if (which <= TRANSFER) {
         about_node(c, args, n);
+    } else if (which == VERSION) {
+        return do_version(c, args, n);
     } else if (which == LIMITS) {
         struct pk_limits limits = pk_machine_limits(pk_replica_machine(s->replica));
         pk_proto_write_limits(o, &limits);

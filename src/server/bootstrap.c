@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/version.h"
 #include "host/clock.h"
+#include "host/version.h"
 #include "server/address.h"
 #include "server/ask.h"
 #include "server/log.h"
@@ -91,18 +93,32 @@ static bool make_address(const struct pk_server_options *o, struct pk_bootstrap 
 
 /* ---- the beginning ---- */
 
-/* Which cluster an answer to CLUSTER STATUS is about: its first value. 0: none. */
-static uint64_t cluster_of(struct pk_bytes answer)
+/* What this node must know of an answer to CLUSTER STATUS. A node of another release may
+ * say more, and in another order. */
+struct joined {
+    uint64_t cluster; /* 0: none */
+    int64_t version;  /* of the cluster; 0: it does not say */
+};
+
+static struct joined read_status(struct pk_bytes answer)
 {
+    struct joined j = {0};
     struct pk_resp_cursor c = {.rest = answer};
-    char text[32] = "";
-    (void)pk_resp_next(&c); /* the map, then its first key */
-    (void)pk_resp_next(&c);
-    struct pk_bytes id = pk_resp_next(&c).bytes;
-    if (id.len < sizeof text && id.len > 0) {
-        memcpy(text, id.data, id.len);
+    struct pk_resp_value map = pk_resp_next(&c);
+    uint32_t pairs = map.type == PK_RESP_MAP ? map.n : map.n / 2; /* RESP2: an array */
+    for (; pairs > 0 && !c.bad; pairs--) {
+        struct pk_bytes key = pk_resp_next(&c).bytes;
+        struct pk_resp_value v = pk_resp_next(&c);
+        char text[32] = "";
+        if (pk_resp_is(key, "cluster") && v.bytes.len > 0 && v.bytes.len < sizeof text) {
+            memcpy(text, v.bytes.data, v.bytes.len);
+            j.cluster = strtoull(text, NULL, 16);
+        } else if (pk_resp_is(key, "cluster_version")) {
+            j.version = v.number;
+        }
+        pk_resp_skip(&c, &v);
     }
-    return strtoull(text, NULL, 16);
+    return j;
 }
 
 /* Asks a node of the cluster to take us in. False, with a sentence in `why`. */
@@ -118,12 +134,18 @@ static bool ask_to_join(const struct pk_server_options *o, struct pk_bootstrap *
     const char *const add[] = {"CLUSTER", "ADD", b->self.name, b->address, id};
     bool asked = pk_ask_open(&a, o->join, JOIN_MS) &&
                  pk_ask_words(&a, status, 2, JOIN_MS, &answer, &sent);
-    uint64_t cluster = asked ? cluster_of(answer) : 0;
+    struct joined to = asked ? read_status(answer) : (struct joined){0};
+    uint64_t cluster = to.cluster;
     bool is_new = b->self.cluster == 0;
     bool stranger = asked && !is_new && cluster != b->self.cluster;
-    asked = asked && !stranger && pk_ask_words(&a, add, 5, JOIN_MS, &answer, &sent);
+    bool runs = to.version == 0 || pk_version_runs((uint64_t)to.version);
+    asked =
+        asked && !stranger && runs && pk_ask_words(&a, add, 5, JOIN_MS, &answer, &sent);
     bool joined = asked && cluster != 0 && answer.data[0] == '+';
-    if (stranger) {
+    if (!runs) {
+        (void)snprintf(why, size, "%s",
+                       pk_version_needed("the cluster", (uint32_t)to.version));
+    } else if (stranger) {
         /* It would list a node that can never connect to it. */
         (void)snprintf(why, size, "this node belongs to another cluster");
     } else if (asked) {

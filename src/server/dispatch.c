@@ -8,10 +8,12 @@
  * the log keeps that order by itself, and what is answered at once waits until nothing
  * is pending.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/door.h"
 #include "core/look.h"
+#include "core/version.h"
 #include "host/clock.h"
 #include "server/inside.h"
 #include "server/log.h"
@@ -90,6 +92,24 @@ static bool is_large_read(const struct pk_command *cmd)
     return (pk_verb_fields(cmd->verb) & PK_F_COUNT) != 0;
 }
 
+/* Whether the command needs a newer cluster version than the one in force; then it is
+ * answered. Nobody may propose it: members of an older release could not read it. */
+static bool is_too_new(struct pk_conn *c, const struct pk_command *cmd)
+{
+    uint32_t needs = pk_command_needs(cmd);
+    uint32_t version = pk_machine_version(pk_replica_machine(c->server->replica));
+    if (needs <= version) {
+        return false;
+    }
+    char why[160];
+    (void)snprintf(why, sizeof why,
+                   "%s needs cluster version %u; the cluster has version %u until every "
+                   "node runs a newer picket",
+                   pk_verb_name(cmd->verb), needs, version);
+    pk_resp_error(pk_conn_out(c), "BADARG", why);
+    return true;
+}
+
 static bool submit(struct pk_conn *c, const struct pk_command *cmd, uint64_t form)
 {
     bool taken = true;
@@ -99,6 +119,13 @@ static bool submit(struct pk_conn *c, const struct pk_command *cmd, uint64_t for
     }
     if (!pk_dispatch_here(c, &taken)) {
         return taken;
+    }
+    if (pk_command_needs(cmd) > PK_VERSION_OLDEST && c->pending > 0) {
+        pk_conn_stall(c, PK_STALL_ANSWERS); /* it may be answered at once */
+        return false;
+    }
+    if (is_too_new(c, cmd)) {
+        return true;
     }
     if (pk_renewal_is_large(cmd)) {
         pk_renewal_begin(c, cmd);

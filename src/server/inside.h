@@ -106,6 +106,9 @@ struct pk_server {
     struct pk_proto_scratch ids;
     struct pk_effects annotated;
 
+    uint32_t told_version; /* the cluster version that was logged last; 0: none */
+    bool told_held;
+
     struct pk_admin_plan plan; /* the changes of members that an operator asked for */
     struct pk_backup_job backup;
 };

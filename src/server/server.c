@@ -27,6 +27,7 @@
 #include "server/log.h"
 #include "server/members.h"
 #include "server/pages.h"
+#include "server/upgrade.h"
 
 enum {
     EXIT_DISK = 121, /* a write to the log failed */
@@ -188,6 +189,7 @@ static void on_sweep(uv_timer_t *timer)
     pk_conns_sweep(s);
     pk_health_sweep(s);
     pk_backup_sweep(s);
+    pk_upgrade_sweep(s);
     pk_dash_sample(s->dash);
 }
 
@@ -539,6 +541,14 @@ static const char *start_handles(struct pk_server *s)
     return NULL;
 }
 
+/* A follower may not have run the entry yet that changed the version. */
+static uint32_t cluster_version(void *ctx)
+{
+    struct pk_server *s = ctx;
+    bool serves = s->turn != NULL && s->replica != NULL && pk_turn_serving(s->turn);
+    return serves ? pk_machine_version(pk_replica_machine(s->replica)) : 0;
+}
+
 /* Before the replica is made nobody is known to be a member. */
 static size_t list_members(void *ctx, struct pk_member *out)
 {
@@ -566,6 +576,7 @@ static int start_replica(struct pk_server *s)
                                  .election_ms = o->election_ms,
                                  .refused = on_refused,
                                  .members = list_members,
+                                 .version = cluster_version,
                                  .wrote = on_wrote,
                                  .failed = on_disk_failed,
                                  .marked = on_peer_marked,

@@ -33,6 +33,7 @@ struct gathered {
     uint32_t n_tickets;
     uint64_t count; /* as the entry's: commands, or offset */
     size_t bytes;
+    uint32_t needs; /* cluster version of the commands */
 };
 
 struct pk_turn {
@@ -281,9 +282,11 @@ static void gather(struct pk_turn *t, const struct pk_command *c, size_t size)
 {
     struct gathered *g = &t->gathered;
     unsigned char *room = pk_replica_room(t->replica, g->bytes + size);
+    uint32_t needs = pk_command_needs(c);
     pk_command_encode(c, room + g->bytes);
     g->bytes += size;
     g->count++;
+    g->needs = needs > g->needs ? needs : g->needs;
 }
 
 bool pk_turn_add(struct pk_turn *t, const struct pk_command *c, struct pk_ticket ticket)
@@ -383,6 +386,7 @@ static enum pk_proposed propose(struct pk_turn *t, uint64_t stamp_ms)
     struct gathered g = t->gathered;
     struct pk_entry e = {
         .kind = g.kind,
+        .needs = g.needs,
         .mark = t->since_mark + 1 >= t->digest_every || mark_is_due(t),
         .batch = ++t->last_batch,
         .stamp_ms = stamp_ms,

@@ -213,6 +213,7 @@ class Node:
         self.data = os.path.join(cluster.dir, name)
         self.log = os.path.join(cluster.dir, name + ".log")
         self.process = None
+        self.program = None  # None: the cluster's
 
     @property
     def url(self):
@@ -227,9 +228,10 @@ class Node:
         if self.alive():
             raise NotReady(f"{self.name} is running already")
         at = self.host.address
+        program = self.program or self.cluster.program
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [*self.host.enter, self.cluster.program, "serve", "--name", self.name,
+                [*self.host.enter, program, "serve", "--name", self.name,
                  "--data", self.data, "--listen", f"{at}:{self.port}",
                  "--http", f"{at}:{self.http_port}", "--raft", f"{at}:{self.raft_port}",
                  *self.place, *self.cluster.flags],

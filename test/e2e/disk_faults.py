@@ -134,21 +134,6 @@ def error__of_a_read_refuses_the_start(t):
 
 
 @test
-def log__of_an_older_picket_is_refused(t):
-    os.makedirs(t.path("old/raft"))
-    for name in ("identity", "raft/metadata1", "raft/open-1"):
-        t.write(f"old/{name}", "something")
-    done = t.picket("serve", "--data", t.path("old"), "--listen", "127.0.0.1:0", "--http",
-                    "off", "--raft", "127.0.0.1:0")
-    equal((done.returncode, done.stderr.count("\n")), (125, 1))
-    contains(done.stderr, f"{t.path('old')}/raft has the log of an older Picket")
-    contains(done.stderr, "picket cluster backup")
-    equal(t.read("old/raft/open-1"), "something")
-
-
-# ---- a disk that turns read-only ----
-
-@test
 def read_only_disk__ends_the_node_and_loses_nothing(t):
     disk = Disk(t.path("image"), t.path("disk"), 96)
     with disk:

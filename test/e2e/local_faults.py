@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
@@ -310,11 +311,23 @@ def directory__is_a_file(t):
     refused(t, 125, "Not a directory")
 
 
+def fnv(data):
+    """The digest of core/wire.h."""
+    digest = 0xcbf29ce484222325
+    for byte in data:
+        digest = (digest ^ byte) * 0x100000001b3 % 2**64
+    return digest
+
+
 @test
 def directory__of_a_newer_picket(t):
     journal = use(t)
-    patch(journal, lambda data: data.__setitem__(4, data[4] + 1))
-    refused(t, 125, "newer Picket", "upgrade")
+
+    def raise_format(data):
+        data[4] += 1
+        data[24:32] = struct.pack("<Q", fnv(data[:24]))
+    patch(journal, raise_format)
+    refused(t, 125, "/journal has format version 2; this build reads 1", "newer picket")
 
 
 @test

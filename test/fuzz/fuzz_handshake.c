@@ -29,7 +29,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     size_t len = pk_greeting_encode(&g, bytes);
     bytes[4] = data[4]; /* a refusal is understood in every version */
-    demand(len == size && memcmp(bytes, data, size) == 0, "encodes to other bytes");
+    /* A newer release may say more behind it, and the length counts that. */
+    demand(len <= size && memcmp(bytes, data, 6) == 0 &&
+               memcmp(bytes + 8, data + 8, len - 8) == 0,
+           "encodes to other bytes");
     for (size_t i = 0; i < size; i++) {
         demand(pk_greeting_decode(data, i, &part) == PK_GREETING_PART,
                "a beginning of it is not a part");

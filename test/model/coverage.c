@@ -150,6 +150,9 @@ static void count_key(struct coverage *k, const struct pk_command *c,
     k->leap_from_token += c->verb == PK_LEAP && good && c->token != 0 &&
                           r->token == c->token + PK_TOKEN_LEAP;
     k->show_one_request += c->verb == PK_LEASE_SHOW && good && c->target != 0;
+    k->version_set += c->verb == PK_SET_VERSION && good;
+    k->version_held += c->verb == PK_SET_VERSION && good && c->flags != 0;
+    k->version_refused += c->verb == PK_SET_VERSION && r->status == PK_BADARG;
 }
 
 static void count_fence(struct coverage *k, const struct pk_command *c,

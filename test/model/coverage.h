@@ -57,6 +57,9 @@
     X(check_unclaimed_in_shadow)                                                         \
     X(fence_shown)                                                                       \
     X(fence_shown_shadowed)                                                              \
+    X(version_set)                                                                       \
+    X(version_held)                                                                      \
+    X(version_refused)                                                                   \
     X(stale)                                                                             \
     X(unclaimed)                                                                         \
     X(notheld)                                                                           \

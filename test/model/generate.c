@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "core/version.h"
+
 enum {
     NAMES = 20,
     FEW_NAMES = 6, /* what most worlds have */
@@ -121,7 +123,7 @@ static const unsigned usual_weights[PK_VERB_COUNT] = {
     [PK_LOCK_SHOW] = 15,     [PK_LOCK_LIST] = 12,     [PK_FENCE_CLAIM] = 20,
     [PK_FENCE_CHECK] = 12,   [PK_FENCE_SET] = 40,     [PK_FENCE_GET] = 20,
     [PK_KEY_TAKE] = 70,      [PK_KEY_KEEP] = 40,      [PK_KEY_DROP] = 30,
-    [PK_FENCE_MODE] = 8,     [PK_FENCE_SHOW] = 12,
+    [PK_FENCE_MODE] = 8,     [PK_FENCE_SHOW] = 12,    [PK_SET_VERSION] = 4,
 };
 
 /* Each world stresses its own mixture; a verb may be missing, so that the others get
@@ -535,6 +537,10 @@ static void fill(struct generator *g, struct generated *out)
         break;
     case PK_FENCE_SHOW:
         c->name = some_name(g);
+        break;
+    case PK_SET_VERSION:
+        c->version = chance(g, 2, 3) ? PK_VERSION_OLDEST : 1 + below(g, 3);
+        c->flags = chance(g, 1, 2) ? PK_VERSION_HOLD : 0;
         break;
     case PK_FENCE_CLAIM:
     case PK_FENCE_CHECK:

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "core/version.h"
+
 struct model *model_new(void)
 {
     struct model *m = calloc(1, sizeof *m);
@@ -14,6 +16,7 @@ struct model *model_new(void)
     m->next_seq = 1;
     m->restored_below = 1;
     m->sweep = NEVER;
+    m->version = PK_VERSION_OLDEST;
 #define X(name, initial, ceiling, text) m->limits.name = initial;
     PK_LIMITS(X)
 #undef X
@@ -465,6 +468,25 @@ static void run_lease_verb(struct model *m, const struct pk_command *c,
     }
 }
 
+/* N2, N3 */
+static void set_version(struct model *m, const struct pk_command *c,
+                        struct pk_effect *reply)
+{
+    uint64_t apart =
+        c->version > m->version ? c->version - m->version : m->version - c->version;
+    bool runs = PK_VERSION_OLDEST <= c->version && c->version <= PK_VERSION_NEWEST;
+    if (apart > 1 || !runs) {
+        reply->status = PK_BADARG;
+        reply->why =
+            pk_text(apart > 1 ? "the cluster version is raised and lowered by one at a "
+                                "time"
+                              : "this release does not run that cluster version");
+        return;
+    }
+    m->version = c->version;
+    m->held = (c->flags & PK_VERSION_HOLD) != 0;
+}
+
 /* A verb whose answers are remembered: for its lease, or (lease 0) for the machine. */
 static void run_remembered(struct model *m, const struct pk_command *c,
                            struct pk_effect *reply)
@@ -491,6 +513,8 @@ static void run_remembered(struct model *m, const struct pk_command *c,
         end_hold(m, c, reply);
     } else if (c->verb == PK_FENCE_MODE) {
         model_fence_mode(m, c, reply);
+    } else if (c->verb == PK_SET_VERSION) {
+        set_version(m, c, reply);
     } else {
         run_lease_verb(m, c, reply);
     }
@@ -507,6 +531,11 @@ static void run_remembered(struct model *m, const struct pk_command *c,
 
 static void run(struct model *m, const struct pk_command *c, struct pk_effect *reply)
 {
+    if (c->verb != PK_SET_VERSION && pk_command_needs(c) > m->version) { /* N4 */
+        reply->status = PK_BADARG;
+        reply->why = pk_text("the cluster version is too low for this command");
+        return;
+    }
     switch (c->verb) {
     case PK_TICK:
         break;

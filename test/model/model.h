@@ -29,6 +29,8 @@ void model_step(struct model *m, const struct pk_command *c, struct pk_effects *
 uint64_t model_clock(const struct model *m);
 uint64_t model_next_deadline(const struct model *m);
 uint64_t model_last_token(const struct model *m);
+uint64_t model_version(const struct model *m);
+bool model_version_is_held(const struct model *m);
 struct pk_stats model_stats(const struct model *m);
 enum pk_claim_state model_claim(const struct model *m, uint64_t lease, uint64_t request,
                                 uint64_t *token);

@@ -393,6 +393,16 @@ uint64_t model_last_token(const struct model *m)
     return m->last_token;
 }
 
+uint64_t model_version(const struct model *m)
+{
+    return m->version;
+}
+
+bool model_version_is_held(const struct model *m)
+{
+    return m->held;
+}
+
 uint64_t model_next_deadline(const struct model *m)
 {
     uint64_t next = NEVER;

@@ -66,6 +66,8 @@ struct model_answer {
 
 struct model {
     uint64_t clock, last_token, next_lease, next_seq;
+    uint64_t version;
+    bool held;
     struct pk_limits limits;
     struct model_lease *leases; /* alive, by id */
     size_t n_leases;

@@ -88,6 +88,9 @@ static bool same_state(struct pair *p, const struct pk_command *c)
         same_u64(p, "next deadline", deadline, model_next_deadline(p->model)) &&
         same_u64(p, "last token", pk_machine_last_token(p->machine),
                  model_last_token(p->model)) &&
+        same_u64(p, "version", pk_machine_version(p->machine), model_version(p->model)) &&
+        same_u64(p, "version is held", pk_machine_version_is_held(p->machine),
+                 model_version_is_held(p->model)) &&
         same_u64(p, "leases", a.leases, b.leases) &&
         same_u64(p, "locks", a.locks, b.locks) &&
         same_u64(p, "holds", a.holds, b.holds) &&

@@ -62,6 +62,7 @@ void show_command(FILE *to, const struct pk_command *c)
     show_u64(to, "lock_delay", c->lock_delay_ms);
     show_u64(to, "count", c->count);
     show_u64(to, "flags", c->flags);
+    show_u64(to, "version", c->version);
     show_bytes(to, "label", c->label);
     show_bytes(to, "value", c->value);
     show_bytes(to, "reason", c->reason);

@@ -152,7 +152,7 @@ static void fill_request(struct player *p, const struct script_line *line,
     struct player_client *who = &p->clients[p->speaker];
     bool shared = c->verb == PK_LEASE_OPEN || c->verb == PK_LOCK_BREAK ||
                   c->verb == PK_CONFIGURE || c->verb == PK_LEAP ||
-                  c->verb == PK_FENCE_MODE;
+                  c->verb == PK_FENCE_MODE || c->verb == PK_SET_VERSION;
     if (line->given & PK_F_REQUEST) {
         if (!shared && c->request >= who->next_request && c->request < UINT64_MAX) {
             who->next_request = c->request + 1;
@@ -469,6 +469,11 @@ bool player_line(struct player *p, const struct script_line *line, struct text *
         return true;
     case SCRIPT_STATS:
         print_stats(p, output);
+        return true;
+    case SCRIPT_VERSION:
+        text_addf(output, "cluster version %" PRIu32 "%s\n",
+                  pk_machine_version(p->machine),
+                  pk_machine_version_is_held(p->machine) ? ", held" : "");
         return true;
     case SCRIPT_INTERLEAVE:
         break;

@@ -199,6 +199,7 @@ static const struct option {
     {"lock-delay", PK_F_LOCK_DELAY, DURATION, offsetof(struct pk_command, lock_delay_ms)},
     {"count", PK_F_COUNT, NUMBER, offsetof(struct pk_command, count)},
     {"flags", PK_F_FLAGS, FLAGS, offsetof(struct pk_command, flags)},
+    {"to", PK_F_VERSION, NUMBER, offsetof(struct pk_command, version)},
     {"label", PK_F_LABEL, TEXT, offsetof(struct pk_command, label)},
     {"value", PK_F_VALUE, TEXT, offsetof(struct pk_command, value)},
     {"why", PK_F_REASON, TEXT, offsetof(struct pk_command, reason)},
@@ -222,7 +223,7 @@ enum {
     LIMITS = sizeof limit_names / sizeof limit_names[0],
 };
 
-/* any, add, any+add; or a number, for flags that there are not */
+/* any, add, any+add, hold; or a number, for flags that there are not */
 static const char *flags_read(struct pk_bytes value, uint64_t *flags)
 {
     if (is(value, "any")) {
@@ -231,8 +232,10 @@ static const char *flags_read(struct pk_bytes value, uint64_t *flags)
         *flags = PK_KEY_ADD;
     } else if (is(value, "any+add")) {
         *flags = PK_KEY_ANY | PK_KEY_ADD;
+    } else if (is(value, "hold")) {
+        *flags = PK_VERSION_HOLD;
     } else if (number_read(value, flags) != NULL) {
-        return "not any, add, any+add or a number";
+        return "not any, add, any+add, hold or a number";
     }
     return NULL;
 }
@@ -447,6 +450,7 @@ static const struct verb_word {
     {"keep", PK_KEY_KEEP},
     {"drop", PK_KEY_DROP},
     {"mode", PK_FENCE_MODE},
+    {"set-version", PK_SET_VERSION},
 };
 
 static const struct action_word {
@@ -455,7 +459,7 @@ static const struct action_word {
 } actions[] = {
     {"repeat", SCRIPT_REPEAT},         {"snapshot", SCRIPT_SNAPSHOT},
     {"deadline", SCRIPT_DEADLINE},     {"stats", SCRIPT_STATS},
-    {"interleave", SCRIPT_INTERLEAVE},
+    {"interleave", SCRIPT_INTERLEAVE}, {"version", SCRIPT_VERSION},
 };
 
 enum {

@@ -22,6 +22,7 @@ enum script_action {
     SCRIPT_SNAPSHOT,   /* save, restore, go on with the restored machine */
     SCRIPT_DEADLINE,   /* when does time next change something */
     SCRIPT_STATS,      /* the machine's counts */
+    SCRIPT_VERSION,    /* the machine's cluster version */
     SCRIPT_INTERLEAVE, /* the block's other lines in every order */
 };
 

@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/syscall.h>
 
+#include "core/wire.h"
 #include "drivers/journal.h"
 #include "host/clock.h"
 #include "statedir.h"

@@ -38,6 +38,7 @@ struct node {
     uint64_t applied;  /* entries */
     unsigned replaced; /* times that a snapshot came from the leader */
     unsigned refusals; /* told by the transport */
+    uint32_t version;  /* the cluster version by which it judges others; 0: none */
     char peer[PK_NODE_ADDRESS_MAX];
     char why[1024]; /* the last refusal, or why it does not start */
     unsigned closed;
@@ -133,6 +134,11 @@ static inline void on_refused(void *ctx, const char *peer, const char *why)
     (void)snprintf(n->why, sizeof n->why, "%s", why);
 }
 
+static inline uint32_t on_version(void *ctx)
+{
+    return ((const struct node *)ctx)->version;
+}
+
 static inline size_t on_members(void *ctx, struct pk_member *out)
 {
     struct node *n = ctx;
@@ -186,6 +192,7 @@ static inline bool node_opens(struct node *n, const char *name, const char *host
                                 .refused = on_refused,
                                 .failed = on_failed,
                                 .members = on_members,
+                                .version = on_version,
                                 .ctx = n};
     n->uvio = pk_uvio_new(&o, n->why, sizeof n->why);
     if (n->uvio != NULL && !pk_uvio_open(n->uvio, fresh, n->why, sizeof n->why)) {
@@ -434,6 +441,7 @@ static inline struct pk_greeting hello_of(const char *name, const struct node *n
     struct pk_greeting g = {.kind = PK_HELLO, .cluster = CLUSTER, .to = n->self.id};
     g.from.id = identity_of(name).id;
     g.run = 1;
+    g.release = pk_release_own();
     (void)snprintf(g.from.name, sizeof g.from.name, "%s", name);
     (void)snprintf(g.address, sizeof g.address, "%s@127.0.0.1:1", name);
     return g;

@@ -40,6 +40,9 @@ static struct pk_command sample(enum pk_verb verb)
         c.parts[0].mode = PK_EXCLUSIVE;
         c.parts[1] = (struct pk_part){.name = pk_text("b"), .mode = PK_EXCLUSIVE};
     }
+    if (fields & PK_F_VERSION) {
+        c.version = 1;
+    }
     if (fields & PK_F_LEASES) {
         c.leases = ids;
         c.n_leases = 2;
@@ -279,6 +282,7 @@ TEST(command__verbs_keep_their_numbers)
     CHECK_U64(PK_KEY_DROP, 20);
     CHECK_U64(PK_FENCE_MODE, 21);
     CHECK_U64(PK_FENCE_SHOW, 22);
+    CHECK_U64(PK_SET_VERSION, 23);
 }
 
 /* The flags stand between the other integers and the strings, as command.h says. */

@@ -47,7 +47,7 @@ TEST(entry__opens_what_was_sealed)
 TEST(entry__has_one_form)
 {
     static const unsigned char expected[56] = {
-        'P',  'K',  'E', 2, 1,    1,    6,    0,   0x88, 0x77, 0x66, 0x55, 0x44, 0x33,
+        'P',  'K',  'E', 1, 1,    1,    6,    0,   0x88, 0x77, 0x66, 0x55, 0x44, 0x33,
         0x22, 0x11, 9,   0, 0,    0,    0,    0,   0,    0,    0xe8, 3,    0,    0,
         0,    0,    0,   0, 0x15, 0xcd, 0x5b, 7,   0,    0,    0,    0,    2,    0,
         0,    0,    0,   0, 0,    0,    'x',  'x', 0,    0,    0,    0,    0,    0,
@@ -63,7 +63,7 @@ TEST(entry__refuses_what_seal_can_not_have_written)
         size_t at;
         unsigned char byte;
     } flaws[] = {
-        {0, 'Q'}, {3, 1}, {4, 0},  {4, 4},  {5, 2},    {6, 8},
+        {0, 'Q'}, {3, 2}, {4, 0},  {4, 4},  {5, 2},    {6, 8},
         {6, 9},   {7, 1}, {54, 1}, {55, 1}, {41, 200}, {6, 0xff},
     };
     unsigned char bytes[128];

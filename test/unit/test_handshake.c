@@ -13,6 +13,7 @@ static struct pk_greeting hello(void)
     (void)snprintf(g.from.client, sizeof g.from.client, "a:1");
     (void)snprintf(g.from.http, sizeof g.from.http, "a:2");
     (void)snprintf(g.address, sizeof g.address, "n1@a:3");
+    g.release = pk_release_own();
     return g;
 }
 

@@ -143,34 +143,6 @@ TEST(note__a_damaged_note_loses_nothing)
     file_drop(&f);
 }
 
-/* Versions 1 and 2: 8 bytes of header, and a note of inode and length. */
-TEST(note__an_old_version_is_read_and_made_current)
-{
-    for (unsigned char version = 1; version <= 2; version++) {
-        struct file f = make(true);
-        enum { OLD_HEADER = 8 };
-        unsigned char *old = f.bytes + FILE_HEADER - OLD_HEADER;
-        static const unsigned char old_note[16] = {1, 2, 3};
-        struct reader r;
-        memcpy(old, "PKJL\0\0\0", OLD_HEADER);
-        old[4] = version;
-        file_write(in_state("journal"), old, f.len - FILE_HEADER + OLD_HEADER);
-        is_refused("not the one that was used last"); /* a new one was here since */
-        file_write(in_state("lock"), old_note, sizeof old_note);
-        open_reader(&r);
-        CHECK_STR(look(&r), BEGINNING "C:" LAST " ");
-        CHECK(file_is(in_state("journal"), old, f.len - FILE_HEADER + OLD_HEADER));
-        pk_journal_close(&r.j);
-        goes_on(BEGINNING "C:" LAST " ");
-        file_drop(&f);
-        f = file_read(in_state("journal"));
-        CHECK_U64(f.bytes[4], 3);
-        file_write(in_state("journal"), f.bytes, f.len - 1);
-        is_refused("cut short");
-        file_drop(&f);
-    }
-}
-
 /* ---- syncs that fail ---- */
 
 /* A record that its writer could not sync, nor cut off: it was killed, or the disk fails

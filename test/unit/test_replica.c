@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What a replica keeps: over restarts, snapshots, backups, and against its own log. */
 #include "core/wire.h"
+#include "core/version.h"
+#include "host/version.h"
 #include "raft/inside.h"
 #include "turned.h"
 
@@ -95,7 +97,7 @@ TEST(replica__refuses_a_damaged_snapshot)
     node_stop(n);
     for (size_t at = 0; at < n->disk.snapshot.len; at++) {
         n->disk.snapshot.data[at] ^= 0x10;
-        CHECK_STR(node_start(n), "the snapshot is damaged or of another version");
+        CHECK_STR(node_start(n), "the snapshot is damaged");
         CHECK_STR(n->broken, ""); /* start says it */
         node_stop(n);
         n->disk.snapshot.data[at] ^= 0x10;
@@ -253,6 +255,19 @@ TEST(replica__stops_at_an_entry_that_is_none)
     struct node *n = node_new(3);
     follow(n, "no entry", 8);
     CHECK_STR(n->broken, "entry 2 of the log is not readable");
+    node_free(n);
+}
+
+TEST(replica__stops_at_an_entry_of_a_newer_version)
+{
+    unsigned char bytes[128];
+    struct pk_entry e = {.kind = PK_ENTRY_COMMANDS,
+                         .needs = PK_VERSION_NEWEST + 1,
+                         .batch = 1,
+                         .index = 2};
+    struct node *n = node_new(3);
+    follow(n, bytes, make_entry(bytes, e, ""));
+    CHECK_STR(n->broken, pk_version_needed("entry 2 of the log", PK_VERSION_NEWEST + 1));
     node_free(n);
 }
 
@@ -500,7 +515,7 @@ TEST(replica__refuses_what_is_no_backup)
     CHECK(put_piece(n, "0123456789abcdef", 16, 0).status == PK_OK);
     told = adopt(n);
     CHECK(told.status == PK_BADARG);
-    CHECK_STR(told.why, "this is not a backup, or one of another version");
+    CHECK_STR(told.why, "this is not a backup");
     struct backup b = take_backup(n);
     for (size_t at = 0; at < b.len; at++) {
         b.bytes[at] ^= 1;

@@ -510,7 +510,7 @@ TEST(restore__takes_pieces_of_any_size)
             CHECK(pk_restore_feed(s, copy, n));
             free(copy);
         }
-        CHECK_U64(pk_restore_version(s), PK_SNAPSHOT_VERSION);
+        CHECK_U64(pk_restore_version(s), pk_machine_version(m));
         struct pk_machine *back = pk_restore_end(s);
         CHECK(back != NULL);
         check_same(m, back);

@@ -107,7 +107,14 @@ static void *end_load(void *load)
     return b;
 }
 
-static const struct pk_snapshot_loader loader = {begin_load, feed, end_load, drop};
+static uint32_t no_needs(const void *load)
+{
+    (void)load;
+    return 0;
+}
+
+static const struct pk_snapshot_loader loader = {
+    .begin = begin_load, .feed = feed, .needs = no_needs, .end = end_load, .drop = drop};
 
 /* ---- the wire ---- */
 

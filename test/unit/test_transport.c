@@ -162,6 +162,31 @@ TEST(transport__a_refusal_is_told_once_until_all_was_well)
     nodes_end();
 }
 
+/* By a node that knows the cluster version: its leader. */
+TEST(transport__a_release_without_the_cluster_version_is_refused)
+{
+    struct node *n = lone_node();
+    struct pk_greeting g = hello_of("n2", n);
+    struct pk_release heard;
+    g.release = (struct pk_release){.name = "0.0.9", .oldest = 2, .newest = 3};
+    n->version = 4;
+    is_refused(n, &g,
+               "the cluster has version 4, and node n2 has picket 0.0.9, which runs "
+               "cluster versions 2 to 3; install a newer picket there");
+    n->version = 1;
+    is_refused(n, &g, "install an older picket there");
+    CHECK(!pk_transport_release(pk_uvio_transport(n->uvio), g.from.id, &heard));
+    n->version = 0; /* a follower does not judge: it may not have heard of a change */
+    struct plug p = plug_into(pk_uvio_port(n->uvio));
+    CHECK(ask(&p, &g).kind == PK_WELCOME);
+    CHECK(pk_transport_release(pk_uvio_transport(n->uvio), g.from.id, &heard));
+    CHECK_STR(heard.name, "0.0.9");
+    CHECK_U64(heard.oldest, 2);
+    CHECK_U64(heard.newest, 3);
+    plug_pull(&p);
+    nodes_end();
+}
+
 TEST(transport__another_version_is_refused_in_words)
 {
     struct node *n = lone_node();
@@ -173,7 +198,9 @@ TEST(transport__another_version_is_refused_in_words)
     plug_write(&p, bytes, len);
     run_until(is_ended, &p);
     CHECK(pk_greeting_decode(p.in, p.have, &answer) == PK_GREETING_WHOLE);
-    CHECK_STR(answer.why, "the versions of the protocol between nodes differ");
+    CHECK_STR(answer.why,
+              "the greeting of the other node has format version 2; this build "
+              "reads 1; install a newer picket");
     plug_pull(&p);
     nodes_end();
 }
