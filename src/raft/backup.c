@@ -200,8 +200,8 @@ const char *pk_backup_wrong(const struct pk_backup_reader *r)
     if (!pk_version_runs(version)) {
         return pk_version_needed("the backup", version);
     }
-    bool whole = pk_restore_version(r->restore) == version &&
-                 pk_restore_is_complete(r->restore);
+    bool whole =
+        pk_restore_version(r->restore) == version && pk_restore_is_complete(r->restore);
     return whole ? NULL : "the state in the backup can't be read";
 }
 

@@ -577,9 +577,9 @@ bool pk_admin_cluster(struct pk_conn *c, uint32_t n)
         ADOPT,
         WORDS
     };
-    static const char *const words[WORDS] = {
-        "ADD",     "PROMOTE", "REMOVE",    "REPLACE", "TRANSFER",
-        "VERSION", "LIMITS",  "CONFIGURE", "RESTORE", "ADOPT"};
+    static const char *const words[WORDS] = {"ADD",      "PROMOTE", "REMOVE", "REPLACE",
+                                             "TRANSFER", "VERSION", "LIMITS", "CONFIGURE",
+                                             "RESTORE",  "ADOPT"};
     int which = 0;
     while (which < WORDS && (n < 2 || !pk_resp_is(args[1], words[which]))) {
         which++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a replica keeps: over restarts, snapshots, backups, and against its own log. */
-#include "core/wire.h"
 #include "core/version.h"
+#include "core/wire.h"
 #include "host/version.h"
 #include "raft/inside.h"
 #include "turned.h"
