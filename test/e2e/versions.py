@@ -172,7 +172,7 @@ def versions__an_operator_holds_the_version(t):
               [(1, 2)] * 3)
         equal((told["cluster_version"], told["version_held"]), (1, True))
         text = s.picket("cluster", "status").stdout
-        contains(text, "its version is 1, and held: 'picket cluster upgrade' lets it go")
+        contains(text, "the cluster version is 1, held until 'picket cluster upgrade'")
         contains(text, "1-2")
         equal(s.picket("cluster", "transfer").returncode, 0)
         equal(s.version(), 1)
