@@ -126,6 +126,11 @@ def versions__upgrade_and_downgrade_node_by_node_under_load(t):
                 equal(s.version(), 1)
                 refused(lambda: s.ask("LOCK", "NOTE", "hello"))
                 s.replace_program(node, NEXT)
+                # A leader that could run version 2 does not use it before all can.
+                if node is not cluster.nodes[-1]:
+                    equal(s.picket("cluster", "transfer", node.name).returncode, 0)
+                    refused(lambda: s.ask("LOCK", "NOTE", "hello"), "BADARG",
+                            "LOCK NOTE needs cluster version 2; the cluster has")
             wait_until(lambda: s.version() == 2, what="the leader to raise the version")
             s.verify()
             s.ask("LOCK", "NOTE", "hello")
