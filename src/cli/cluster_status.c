@@ -57,11 +57,11 @@ static void print_text(const struct pk_cluster_view *v)
     char summary[256];
     pk_table_print(&t);
     pk_cluster_summary(v, summary, sizeof summary);
-    (void)printf("%s\n", summary);
     if (v->version != 0) {
-        (void)printf("its version is %" PRIu64 "%s\n", v->version,
-                     v->held ? ", and held: 'picket cluster upgrade' lets it go" : "");
+        (void)printf("the cluster version is %" PRIu64 "%s\n", v->version,
+                     v->held ? ", held until 'picket cluster upgrade'" : "");
     }
+    (void)printf("%s\n", summary);
 }
 
 static void json_text(struct pk_json *j, const char *key, const char *text)

@@ -264,7 +264,7 @@ def wiped_node__is_not_counted(t):
         contains(node_of(status, wiped.name)["refused"], "belongs to no cluster yet")
         done = wait_until(lambda: (lambda d: d if d.returncode == 2 else None)(
             t.picket("cluster", "status", "--on", cluster.url)))
-        equal(len(done.stdout.splitlines()), 5)
+        equal(len(done.stdout.splitlines()), 6)
         equal(done.stdout.splitlines()[-1], "this cluster has 3 voters, 2 of them "
                                             "healthy: it bears 0 more failures")
         contains(done.stderr, "belongs to no cluster yet")

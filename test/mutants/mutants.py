@@ -13,8 +13,9 @@ end.
 
 For each mutant the runner compiles the changed copy with the file's own command of the
 build, links it into each program that the named test uses, and runs that test. The
-mutant is caught if the test fails. Each test also runs once on the unchanged program and
-must pass there, because a test that always fails proves nothing.
+mutant is caught if the test fails. A test that also runs a program of the next version
+(test/versions) gets the mistake in both. Each test also runs once on the unchanged
+program and must pass there, because a test that always fails proves nothing.
 
 The format of a list:
 
@@ -119,9 +120,9 @@ def split(words):
     return dict(w.split("=", 1) for w in words[:n]), words[n], list(words[n + 1:])
 
 
-def replaced(path, texts):
+def replaced(path, texts, root=ROOT):
     """The text of a source file with the mistake in it."""
-    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+    with open(os.path.join(root, path), encoding="utf-8") as f:
         text = f.read()
     for old, new in texts:
         old, new = "\n".join(old).strip(), "\n".join(new).strip()
@@ -135,8 +136,9 @@ def replaced(path, texts):
 class Build:
     """What meson and ninja know: commands, tests, programs."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, root=ROOT):
         self.folder = os.path.abspath(folder)
+        self.root = root   # of the sources
         self.tests = {t["name"]: t for t in self._introspect("--tests")}
         self.programs = {}   # absolute path of a program or library -> ninja's target
         for target in self._introspect("--targets"):
@@ -148,9 +150,19 @@ class Build:
         self._lock = threading.Lock()
         self._commands = {}
         self._inputs = {}
+        self._next = None
 
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
+
+    def next(self, words):
+        """The build of the next version's program (test/versions), and the program's
+        place, if the test uses it."""
+        place = self.invocation(words)[1].get("PICKET_NEXT")
+        with self._lock:
+            if place is not None and self._next is None:
+                self._next = Build(place + ".build", place + ".tree")
+        return self._next, place
 
     def _introspect(self, what):
         done = subprocess.run(["meson", "introspect", what, self.folder], check=True,
@@ -170,7 +182,7 @@ class Build:
 
     def compile_of(self, path):
         """The first compile command of a source: its words, and the object it makes."""
-        wanted = os.path.join(ROOT, path)
+        wanted = os.path.join(self.root, path)
         for entry in self.compiles:
             source = os.path.join(entry["directory"], entry["file"])
             if os.path.normpath(source) == wanted:
@@ -179,7 +191,7 @@ class Build:
 
     def generated_from(self, path):
         """The C file that is made from an SQL or Lua text."""
-        name = os.path.relpath(os.path.join(ROOT, path), self.folder)
+        name = os.path.relpath(os.path.join(self.root, path), self.folder)
         for target in glob.glob(self.path("*.c")):
             target = os.path.basename(target)
             if name in self.command(target):
@@ -206,7 +218,7 @@ class Build:
 
     def contains(self, program, path):
         """Whether the program is made of this source, among others."""
-        source = os.path.relpath(os.path.join(ROOT, path), self.folder)
+        source = os.path.relpath(os.path.join(self.root, path), self.folder)
         with self._lock:
             if program not in self._inputs:
                 done = subprocess.run(["ninja", "-C", self.folder, "-t", "inputs",
@@ -218,6 +230,9 @@ class Build:
     def prepare(self, mutants):
         targets = {self.programs[p] for m in mutants for t in m.tests
                    for p in self.uses(t)}
+        targets |= {os.path.relpath(e["PICKET_NEXT"], self.folder) for m in mutants
+                    for t in m.tests for e in [self.invocation(t)[1]]
+                    if "PICKET_NEXT" in e}
         subprocess.run(["ninja", "-C", self.folder, *sorted(targets)], check=True,
                        stdout=subprocess.DEVNULL)
 
@@ -228,7 +243,7 @@ def compile_mutant(build, mutant, work):
     for i, (path, texts) in enumerate(mutant.files):
         source = os.path.join(work, f"{i}-{os.path.basename(path)}")
         with open(source, "w", encoding="utf-8") as f:
-            f.write(replaced(path, texts))
+            f.write(replaced(path, texts, build.root))
         compiled = path
         if not path.endswith(".c"):
             target, name = build.generated_from(path)
@@ -236,7 +251,7 @@ def compile_mutant(build, mutant, work):
             words = [source if w == name else output if w == target else w
                      for w in build.command(target)]
             run_tool(build, words)
-            source, compiled = output, os.path.relpath(build.path(target), ROOT)
+            source, compiled = output, os.path.relpath(build.path(target), build.root)
         words, replaces = build.compile_of(compiled)
         made.append(os.path.join(work, f"{i}.o"))
         instead.append(replaces)
@@ -322,6 +337,18 @@ def run_test(build, words, work, programs):
     return f"{split(words)[1]}: {how}"
 
 
+def plant_next(build, mutant, words, work, linked):
+    """The same mistake in the program of the next version, if the test uses it."""
+    following, place = build.next(words)
+    if place is None or place in linked:
+        return
+    work = os.path.join(work, "next")
+    os.makedirs(work)
+    objects, instead = compile_mutant(following, mutant, work)
+    linked[place] = link_mutant(following, following.path("picket"), objects, instead,
+                                work)
+
+
 def plant(build, mutant):
     """Returns whether the mutant was caught, and how."""
     work = tempfile.mkdtemp(prefix="picket-mutant-")
@@ -333,6 +360,7 @@ def plant(build, mutant):
                 if program not in linked and any(build.contains(program, path)
                                                  for path, _ in mutant.files):
                     linked[program] = link_mutant(build, program, objects, instead, work)
+            plant_next(build, mutant, words, work, linked)
             how = run_test(build, words, work, linked)
             if how is not None:
                 return True, how

@@ -189,6 +189,10 @@ TEST(versions__an_entry_of_a_newer_version_is_refused)
     fixture_node(state, NEXT, 0);
     (void)snprintf(what, sizeof what, "entry %d of the log", FIXTURE_COMMANDS + 1);
     is_refused(pk_version_needed(what, NEXT));
+    /* By the start already, before anything is run or written. */
+    uint64_t before = digest_state();
+    CHECK_STR(fixture_load(state), pk_version_needed(what, NEXT));
+    CHECK_U64(digest_state(), before);
 }
 
 /* Not: an older slot is taken in its place, or it is called damaged. */
