@@ -271,7 +271,7 @@ def status__shows_who_is_missing(t):
         # Any node of the URL leads to the others.
         done = wait_until(lambda: (lambda d: d if d.returncode == 0 else None)(
             status(on=leader.url)), what="a healthy cluster")
-        equal(len(done.stdout.splitlines()), 5)
+        equal(len(done.stdout.splitlines()), 6)
         equal(done.stderr, "")
         equal(done.stdout.splitlines()[-1], "this cluster has 3 voters, 3 of them "
                                             "healthy: it bears 1 more failure")
