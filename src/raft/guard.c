@@ -228,7 +228,30 @@ static raft_term term_of(const struct pk_raft_guard *g, raft_index index)
     return 0;
 }
 
-/* ---- G3 and G6: what goes out ---- */
+/* ---- G3, G6 and G10: what goes out ---- */
+
+/* The address of that member as it is now; NULL: there is no such member. */
+static const char *address_of(const struct pk_raft_guard *g, raft_id id)
+{
+    const struct raft_configuration *c = &g->raft->configuration;
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->servers[i].id == id) {
+            return c->servers[i].address;
+        }
+    }
+    return NULL;
+}
+
+/* The old address must not be read, only compared. False: nobody gets the message. */
+static bool mend_address(struct pk_raft_guard *g, struct raft_message *m)
+{
+    const char *address = address_of(g, m->server_id);
+    if (!g->off.no_g10 && address != m->server_address) {
+        g->counts.g10++;
+        m->server_address = address;
+    }
+    return g->off.no_g10 || address != NULL;
+}
 
 static void mend_snapshot(struct pk_raft_guard *g, struct raft_install_snapshot *s)
 {
@@ -255,6 +278,10 @@ static int send_guarded(struct raft_io *io, struct raft_io_send *req,
     struct raft_message mended = *m;
     if (m->type == RAFT_INSTALL_SNAPSHOT) {
         mend_snapshot(g, &mended.install_snapshot);
+        if (!mend_address(g, &mended)) {
+            cb(req, RAFT_CANCELED);
+            return 0;
+        }
     } else if (m->type == RAFT_REQUEST_VOTE_RESULT) {
         mend_refusal(g, &mended.request_vote_result);
     }

@@ -39,6 +39,10 @@
  *      set. Should its sender lead again by then, in the term of the answer, it takes
  *      that for what this node has stored, and may commit what it has not. We drop the
  *      message; the sender learns of the term from other answers.
+ *  G10 InstallSnapshot goes out when the snapshot has been read, to an address that the
+ *      library looked up before. If the members have changed meanwhile, that memory has
+ *      been freed. We look up the address again, and send nothing to a node that is no
+ *      member any more.
  *
  * Works with any raft_io: the one on libuv and the simulator's. Guards can be switched
  * off one by one, for the tests that show that each is needed.
@@ -56,12 +60,12 @@ struct pk_raft_guard;
 
 struct pk_raft_guard_switches {
     /* Zeroed: all guards on. */
-    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6, no_g7, no_g8, no_g9;
+    bool no_g1, no_g2, no_g3, no_g4, no_g5, no_g6, no_g7, no_g8, no_g9, no_g10;
 };
 
 /* How often each guard had to step in. */
 struct pk_raft_guard_counts {
-    uint64_t g1, g2, g3, g4, g5, g6, g7, g8, g9;
+    uint64_t g1, g2, g3, g4, g5, g6, g7, g8, g9, g10;
 };
 
 /* Replaces members of `io`, which must outlive the guard and gets them back when it is

@@ -511,12 +511,14 @@ static void write_replica(struct page *p, const struct pk_metrics *m,
             "Commands taken in and then refused; they were not done.");
     family(p, "picket_guard_interventions_total", "counter",
            "Messages of the consensus library that a guard dropped or mended.");
-    const uint64_t guards[] = {now->guards.g1, now->guards.g2, now->guards.g3,
-                               now->guards.g4, now->guards.g5, now->guards.g6,
-                               now->guards.g7, now->guards.g8, now->guards.g9};
+    const uint64_t guards[] = {
+        now->guards.g1, now->guards.g2, now->guards.g3, now->guards.g4, now->guards.g5,
+        now->guards.g6, now->guards.g7, now->guards.g8, now->guards.g9, now->guards.g10};
     for (size_t i = 0; i < sizeof guards / sizeof guards[0]; i++) {
+        char name[24];
+        (void)snprintf(name, sizeof name, "g%zu", i + 1);
         begin(p, "");
-        label(p, "guard", (char[]){'g', (char)('1' + i), '\0'});
+        label(p, "guard", name);
         end(p, guards[i]);
     }
     family(p, "picket_commit_seconds", "histogram",

@@ -510,6 +510,7 @@ void sim_node_crash(struct sim_node *n, bool power)
     n->shared->guards.g7 += g.g7;
     n->shared->guards.g8 += g.g8;
     n->shared->guards.g9 += g.g9;
+    n->shared->guards.g10 += g.g10;
     end_life(n, power);
     n->condition = n->condition == SIM_SICK ? SIM_DEAD : n->condition;
 }

@@ -174,6 +174,7 @@ static void free_world(struct sim_world *w)
     t->guards.g7 += w->shared.guards.g7;
     t->guards.g8 += w->shared.guards.g8;
     t->guards.g9 += w->shared.guards.g9;
+    t->guards.g10 += w->shared.guards.g10;
     sim_operator_free(w);
     sim_process_free(&w->fate);
     sim_check_free(&w->check);

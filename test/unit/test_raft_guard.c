@@ -228,13 +228,18 @@ static void load_snapshot(raft_index index, raft_term term)
     CHECK_U64(w.got_status, 0);
 }
 
+static struct raft_server member = {.id = 7, .address = (char *)"n7@h:1"};
+
 /* The last_term that is sent when the library says `term`. */
 static uint64_t term_after(raft_index index, raft_term term)
 {
     struct raft_message m = {
         .type = RAFT_INSTALL_SNAPSHOT,
+        .server_id = member.id,
+        .server_address = member.address,
         .install_snapshot = {.last_index = index, .last_term = term}};
     struct raft_io_send req = {0};
+    w.raft.configuration = (struct raft_configuration){.servers = &member, .n = 1};
     CHECK_U64(w.io.send(&w.io, &req, &m, NULL), 0);
     CHECK_U64(m.install_snapshot.last_term, term); /* the library's own stays as it is */
     CHECK_U64(w.message.install_snapshot.last_index, index);
@@ -572,5 +577,48 @@ TEST(raft_guard__g9_can_be_switched_off)
 {
     guard((struct pk_raft_guard_switches){.no_g9 = true});
     CHECK(gets_snapshot_of(4));
+    finish();
+}
+
+/* ---- G10 ---- */
+
+static int sent_status;
+
+static void on_sent(struct raft_io_send *req, int status)
+{
+    (void)req;
+    sent_status = status;
+}
+
+/* To which address a snapshot for that node goes; NULL: it does not go out. The library
+ * has an address that must not be read. */
+static const char *address_after(raft_id id)
+{
+    struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT,
+                             .server_id = id,
+                             .server_address = (const char *)(uintptr_t)1};
+    struct raft_io_send req = {0};
+    w.message = (struct raft_message){0};
+    w.raft.configuration = (struct raft_configuration){.servers = &member, .n = 1};
+    sent_status = 0;
+    CHECK_U64(w.io.send(&w.io, &req, &m, on_sent), 0);
+    return w.message.server_address;
+}
+
+TEST(raft_guard__g10_sends_a_snapshot_to_the_address_of_now)
+{
+    guard((struct pk_raft_guard_switches){0});
+    CHECK(address_after(member.id) == member.address);
+    CHECK_U64(sent_status, 0);
+    CHECK_U64(pk_raft_guard_counts(w.guard).g10, 1);
+    CHECK(address_after(8) == NULL); /* it has been removed */
+    CHECK_U64(sent_status, RAFT_CANCELED);
+    finish();
+}
+
+TEST(raft_guard__g10_can_be_switched_off)
+{
+    guard((struct pk_raft_guard_switches){.no_g10 = true});
+    CHECK(address_after(8) == (const char *)(uintptr_t)1);
     finish();
 }
