@@ -293,7 +293,7 @@ def hunting_round(dice, build, suites, number):
     programs = [Run(f"{build}: {t['name']}", number, t["cmd"], t["env"], 3600,
                     os.path.join(ROOT, build)) for t in hunted(build, suites)]
     dice.shuffle(programs)
-    return programs, dice.choice((4, 8, 12, 16))
+    return programs, dice.choice((6, 10, 14, 18))
 
 
 def flake_hunt(o):
