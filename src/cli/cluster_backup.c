@@ -32,6 +32,7 @@ struct source {
     struct pk_ask line;
     bool open;
     char name[PK_CLUSTER_TEXT_MAX], at[PK_CLUSTER_TEXT_MAX];
+    uint64_t after; /* the last entry that was committed when we looked */
     uint64_t id, index, cluster_ms, bytes;
     char code[16], why[480]; /* of the last thing that went wrong */
 };
@@ -85,6 +86,7 @@ static int find_source(struct pk_cluster *c, const char *from, struct source *s)
     } else {
         (void)snprintf(s->name, sizeof s->name, "%s", n->name);
         (void)snprintf(s->at, sizeof s->at, "%s", n->at);
+        s->after = from != NULL ? 0 : v->commit_index;
     }
     pk_door_resize(v, 0);
     return code;
@@ -133,13 +135,15 @@ static enum got ask(struct source *s, const char *const *words, size_t n, uint32
 /* A client that was killed keeps the node busy for 10 s: that long it may take. */
 static enum got ask_to_begin(struct source *s, struct pk_bytes *answer)
 {
-    static const char *const words[] = {"CLUSTER", "BACKUP"};
+    char after[24];
+    const char *const words[] = {"CLUSTER", "BACKUP", "AFTER", after};
     uint64_t began = pk_clock_ms();
-    enum got got = ask(s, words, 2, MAKE_MS, answer);
+    (void)snprintf(after, sizeof after, "%" PRIu64, s->after);
+    enum got got = ask(s, words, 4, MAKE_MS, answer);
     while (got == REFUSED && strcmp(s->code, "BUSY") == 0 &&
            pk_clock_ms() - began < BUSY_MS) {
         pk_cluster_pause();
-        got = ask(s, words, 2, MAKE_MS, answer);
+        got = ask(s, words, 4, MAKE_MS, answer);
     }
     return got;
 }

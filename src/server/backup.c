@@ -225,6 +225,7 @@ void pk_backup_turn(struct pk_server *s)
 {
     struct pk_backup_job *j = &s->backup;
     if (j->stage == PK_BACKUP_WAITS && !s->closing &&
+        pk_replica_standing(s->replica).applied_index >= j->after &&
         pk_replica_backup_begin(s->replica, &j->of)) {
         j->stage = PK_BACKUP_WRITING;
         make_slice(s);
@@ -234,7 +235,13 @@ void pk_backup_turn(struct pk_server *s)
 void pk_backup_sweep(struct pk_server *s)
 {
     struct pk_backup_job *j = &s->backup;
-    if (j->stage == PK_BACKUP_READY && pk_clock_ms() - j->touched_ms > KEPT_MS) {
+    bool kept = j->stage == PK_BACKUP_READY && pk_clock_ms() - j->touched_ms > KEPT_MS;
+    struct pk_conn *c = pk_conn_at(s, j->who);
+    bool gone = j->stage == PK_BACKUP_WAITS && (c == NULL || pk_conn_peer_has_gone(c));
+    if (gone && c != NULL) {
+        pk_conn_close(c);
+    }
+    if (kept || gone) {
         drop(s);
     }
 }
@@ -267,7 +274,7 @@ static bool is_wanted(struct pk_server *s)
     return true;
 }
 
-static void begin(struct pk_conn *c)
+static void begin(struct pk_conn *c, uint64_t after)
 {
     struct pk_server *s = c->server;
     struct pk_backup_job *j = &s->backup;
@@ -288,6 +295,7 @@ static void begin(struct pk_conn *c)
     }
     *j = (struct pk_backup_job){.stage = PK_BACKUP_WAITS,
                                 .id = pk_random() >> 1, /* fits RESP's integers */
+                                .after = after,
                                 .dir = s->options.data,
                                 .fd = -1,
                                 .room = pk_door_resize(NULL, PK_BACKUP_CHUNK)};
@@ -372,15 +380,18 @@ static bool about(struct pk_conn *c, uint64_t id, const struct pk_bytes *args, u
 
 bool pk_backup_ask(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
 {
-    uint64_t id;
+    uint64_t id, after;
     if (n == 2) {
-        begin(c);
+        begin(c, 0);
+    } else if (n == 4 && pk_resp_is(args[2], "AFTER") &&
+               pk_resp_number(args[3], &after)) {
+        begin(c, after);
     } else if ((n == 4 || n == 5) && pk_resp_number(args[2], &id)) {
         return about(c, id, args, n);
     } else {
         pk_resp_error(pk_conn_out(c), "ERR",
-                      "it is CLUSTER BACKUP, CLUSTER BACKUP id offset [bytes] or CLUSTER "
-                      "BACKUP id END");
+                      "it is CLUSTER BACKUP [AFTER index], CLUSTER BACKUP id offset "
+                      "[bytes] or CLUSTER BACKUP id END");
     }
     return true;
 }

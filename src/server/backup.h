@@ -2,7 +2,8 @@
 /*
  * CLUSTER BACKUP: a backup of this node's state, for a client that fetches it in chunks.
  *
- *   CLUSTER BACKUP                     makes one. Answered when it is whole: its id, the
+ *   CLUSTER BACKUP [AFTER index]       makes one, of a state that has that entry in it.
+ *                                      Answered when it is whole: its id, the
  *                                      node, the entry and cluster time that it is of,
  *                                      the last token, its bytes
  *   CLUSTER BACKUP id offset [bytes]   a chunk of it, as one bulk string; empty at the
@@ -50,6 +51,7 @@ enum pk_backup_stage {
 struct pk_backup_job {
     enum pk_backup_stage stage;
     uint64_t id;
+    uint64_t after; /* the entry that the state must have */
     struct pk_backup_of of;
     uint64_t bytes;      /* that are in the file */
     uint64_t who;        /* the connection that waits for an answer; 0: none does */
@@ -69,7 +71,7 @@ struct pk_backup_job {
 bool pk_backup_ask(struct pk_conn *c, const struct pk_bytes *args, uint32_t n);
 /* Once in every turn of the loop. */
 void pk_backup_turn(struct pk_server *s);
-/* Now and then: drops a backup that nobody has read for long. */
+/* Now and then: drops a backup that nobody has read for long, or waits for. */
 void pk_backup_sweep(struct pk_server *s);
 /* The node ends. */
 void pk_backup_close(struct pk_server *s);

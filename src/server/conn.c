@@ -363,8 +363,7 @@ void pk_conn_resume(struct pk_conn *c)
     }
 }
 
-/* Whether the peer has closed. While a connection is not read from, only asking tells. */
-static bool peer_has_gone(const struct pk_conn *c)
+bool pk_conn_peer_has_gone(const struct pk_conn *c)
 {
     uv_os_fd_t fd;
     if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) != 0) {
@@ -383,7 +382,7 @@ void pk_conns_run(struct pk_server *s)
             (c->stall == PK_STALL_OUTPUT && pk_conn_unsent(c) > PK_CONN_UNSENT_SOFT)) {
             continue;
         }
-        if (c->stall == PK_STALL_SHARE && peer_has_gone(c)) {
+        if (c->stall == PK_STALL_SHARE && pk_conn_peer_has_gone(c)) {
             pk_conn_close(c); /* else many that ask for much and go would pile up */
             continue;
         }

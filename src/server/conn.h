@@ -117,6 +117,8 @@ uint64_t pk_conn_who(const struct pk_conn *c);
 struct pk_resp_out *pk_conn_out(struct pk_conn *c);
 /* After an answer: closes the connection if its peer leaves too much unread. */
 void pk_conn_check_unsent(struct pk_conn *c);
+/* Whether the peer has closed. While a connection is not read from, only asking tells. */
+bool pk_conn_peer_has_gone(const struct pk_conn *c);
 /* Bytes that the peer has not taken yet. */
 size_t pk_conn_unsent(const struct pk_conn *c);
 

@@ -263,8 +263,10 @@ def backup__comes_in_chunks_from_any_node_while_it_works(t):
             fill(c, 6)
         node = cluster.followers()[0]
         with Writer(cluster, "busy"), node.connect() as c, node.connect() as other:
-            of = c.ask("CLUSTER", "BACKUP")
+            seen = cluster.leader().ask("CLUSTER", "STATUS")["commit_index"]
+            of = c.ask("CLUSTER", "BACKUP", "AFTER", seen)
             equal(of["node"], node.name)
+            check(of["index"] >= seen, str(of))
             check(of["bytes"] > 5 * BIG and of["last_token"] > 0, str(of))
             check(0 < of["index"] <= c.ask("CLUSTER", "STATUS")["applied_index"], str(of))
             key, size = of["id"], of["bytes"]
@@ -295,6 +297,40 @@ def backup__comes_in_chunks_from_any_node_while_it_works(t):
         ok(t.picket("cluster", "restore", t.path("b"), "--yes", "--on", cluster.url))
         done = ok(t.picket("fence", "get", "fence/5", "--on", cluster.url))
         equal(done.stdout, "f" * BIG)
+
+
+@test
+def backup__waits_for_an_entry_and_no_longer_than_its_client(t):
+    with Cluster(t.program, t.path("c"), 1) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            later = n1.ask("CLUSTER", "STATUS")["commit_index"] + 3
+            c.send("CLUSTER", "BACKUP", "AFTER", later)
+            wait_until(lambda: is_busy(n1), what="a backup that waits")
+            with n1.connect() as other:
+                for _ in range(3):
+                    other.ask("LEASE", "OPEN", LONG_MS)
+            check(c.reply()["index"] >= later, "it was made too early")
+        with n1.connect() as c:
+            c.ask("CLUSTER", "BACKUP", "1", "END")
+        n1.restart()
+        cluster.leader()
+        with n1.connect() as c:
+            c.send("CLUSTER", "BACKUP", "AFTER", 1 << 40)
+            wait_until(lambda: is_busy(n1), what="a backup that waits")
+        wait_until(lambda: not is_busy(n1), what="the end of a wait for nobody")
+
+
+def is_busy(node):
+    """Whether the node makes or keeps a backup for another client. If not, one is made
+    and dropped."""
+    with node.connect() as c:
+        try:
+            c.ask("CLUSTER", "BACKUP", c.ask("CLUSTER", "BACKUP")["id"], "END")
+            return False
+        except ServerError as e:
+            equal(e.code, "BUSY")
+            return True
 
 
 @test
@@ -417,7 +453,7 @@ def fake_backup(data, lost=0):
     left = [lost]
 
     def answer(words):
-        if words == ["CLUSTER", "BACKUP"]:
+        if words[:2] == ["CLUSTER", "BACKUP"] and words[2:3] in ([], ["AFTER"]):
             return encode({"id": 7, "node": "n1", "index": 5, "cluster_ms": 9,
                            "last_token": 3, "bytes": len(data)})
         if words[-1] == "END":
@@ -449,7 +485,7 @@ def backup__is_fetched_on_after_a_cut_and_verified(t):
             equal((done.returncode, done.stderr.count("\n")), (code, 1))
             with open(t.path("there"), "rb") as f:
                 equal(f.read() == (good if code == 0 else b"precious"), True)
-            equal([w for w in node.asked if w[1:] == ["BACKUP"]], [["CLUSTER", "BACKUP"]])
+            equal(len([w for w in node.asked if w[1:3] == ["BACKUP", "AFTER"]]), 1)
             if code != 0:
                 contains(done.stderr, "can't verify")
             else:

@@ -143,6 +143,17 @@ def pipeline__with_long_answers_does_not_get_stuck(t):
                     equal(fields(fields(c.reply())["rows"][0])["value"], value)
 
 
+@test
+def pipeline__goes_on_when_its_client_reads_again(t):
+    with one(t) as cluster, Connection(cluster.nodes[0].port, small=True) as c:
+        n1, value = cluster.nodes[0], "v" * 50000
+        c.ask("FENCE", "SET", "big", 1, value)
+        c.socket.sendall(b"FENCE GET big\r\n" * 200)
+        wait_until(lambda: n1.metric("picket_unsent_bytes") > 256 * 1024)
+        for _ in range(200):
+            equal(fields(c.reply())["value"], value)
+
+
 def on_its_way(sock):
     """Bytes that the peer's kernel has not acknowledged."""
     return struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))[0]
