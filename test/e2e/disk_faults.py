@@ -224,7 +224,8 @@ def grow_until_refused(node):
 
 @test
 def full_disk__refuses_commands_and_serves_again_when_there_is_room(t):
-    disk = Disk(t.path("image"), t.path("disk"), 64)
+    # Three snapshots of up to 12 MB and a log of 16 MB must fit when it is not full.
+    disk = Disk(t.path("image"), t.path("disk"), 96)
     with disk:
         cluster = Cluster(t.program, t.path("disk/c"), 1, flags=SMALL_LOG)
         node, past = cluster.nodes[0], Past()
