@@ -250,11 +250,9 @@ def full_disk__refuses_commands_and_serves_again_when_there_is_room(t):
             disk.free()
             cluster.leader()
             past.verify(node)
-            with node.connect() as c:
-                # A snapshot comes first, and one more if that had begun too early.
-                wait_until(lambda: past.fence(c, 100) + past.fence(c, 100) == 0,
-                           what="room for much")
-                past.hold(c, 12)
+            with node.connect() as c:  # a snapshot comes first, then there is room
+                wait_until(lambda: past.fence(c, 100) == 0, what="room for much")
+            past.grow(node, 100)
             past.verify(node)
         finally:
             cluster.close()
