@@ -47,10 +47,10 @@ def replay(t, path, *args):
 def trace__of_a_cluster_whose_leader_is_killed(t):
     with traced(t, 3) as c:
         work(t, c, "orders", 4)
-        holder = t.start("run", "--on", c.url, "--ttl", "3s", "orders", "--", "cat",
+        holder = t.start("run", "--on", c.url, "--ttl", "60s", "orders", "--", "cat",
                          stdin=-1)
         wait_until(lambda: len(lines_of(c.leader().trace, "granted")) == 5)
-        waiter = t.start("run", "--on", c.url, "--ttl", "3s", "orders", "--", "true")
+        waiter = t.start("run", "--on", c.url, "--ttl", "60s", "orders", "--", "true")
         wait_until(lambda: [x for x in lines_of(c.leader().trace, "queued")
                             if x[3] == "1"])
         killed = c.leader()
