@@ -12,7 +12,7 @@ void pk_key_take(struct pk_machine *m, const struct pk_command *c)
     }
     struct pk_effect *e = pk_reply(m, c, PK_OK);
     e->lease = m->next_lease;
-    e->token = m->last_token + 1;
+    e->token = pk_next_token(m);
     e->holders = c->n_parts;
     for (uint32_t i = 0; i < c->n_parts; i++) {
         a.lease = pk_lease_begin(m, c, true);

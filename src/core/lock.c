@@ -265,6 +265,11 @@ static void touch(struct pk_machine *m, struct pk_lock *l)
     m->touched[m->n_touched++] = l;
 }
 
+uint64_t pk_next_token(const struct pk_machine *m)
+{
+    return m->last_token + 1;
+}
+
 void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
 {
     PK_ASSERT(c->token == 0 && c->lease->end == PK_END_NONE);
@@ -272,7 +277,7 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
     pk_timer_free(m, c->timer);
     c->timer = NULL;
     count_claim(m, c, false);
-    c->token = ++m->last_token;
+    c->token = m->last_token = pk_next_token(m);
     pk_work_done(m, c->n_parts);
     uint64_t waited_ms = m->clock - c->since_ms;
     c->since_ms = m->clock;
@@ -620,7 +625,7 @@ void pk_lock_acquire(struct pk_machine *m, const struct pk_command *c)
     if (a.blocked < c->n_parts) {
         enqueue(m, claim, &a);
     } else {
-        pk_reply(m, c, PK_OK)->token = m->last_token + 1;
+        pk_reply(m, c, PK_OK)->token = pk_next_token(m);
         pk_claim_grant(m, claim);
     }
 }

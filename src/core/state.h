@@ -292,6 +292,8 @@ bool pk_attempt_refused(struct pk_machine *m, const struct pk_attempt *a);
  * stands in no lock yet. */
 struct pk_claim *pk_attempt_claim(struct pk_machine *m, const struct pk_attempt *a,
                                   uint32_t first, uint32_t n);
+/* The token that the next grant gets (G6). */
+uint64_t pk_next_token(const struct pk_machine *m);
 /* G6: check, grant and token are one act. The claim is in its lease; its parts are in no
  * tree. */
 void pk_claim_grant(struct pk_machine *m, struct pk_claim *c);
