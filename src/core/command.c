@@ -190,6 +190,12 @@ size_t pk_command_decode(const unsigned char *in, size_t len, struct pk_command 
     return r.bad ? 0 : (size_t)(r.at - in);
 }
 
+bool pk_command_is_read(const struct pk_command *c)
+{
+    return (pk_verb_fields(c->verb) & PK_F_READ) != 0 ||
+           (c->verb == PK_FENCE_GET && c->token == 0);
+}
+
 uint32_t pk_command_needs(const struct pk_command *c)
 {
     return c->verb == PK_SET_VERSION ? (uint32_t)c->version : PK_VERSION_OLDEST;

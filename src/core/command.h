@@ -177,6 +177,10 @@ size_t pk_command_decode(const unsigned char *in, size_t len, struct pk_command 
  * to a machine of an older one, because its other replicas could not decode it. */
 uint32_t pk_command_needs(const struct pk_command *c);
 
+/* Whether the command changes nothing but the clock: the verb only reads, or it is a
+ * FENCE GET that brings no token. */
+bool pk_command_is_read(const struct pk_command *c);
+
 /* NULL when every field is within the fixed bounds of limits.h, else one sentence that
  * says what is wrong. Clients ask before sending; the machine asks again in the step. */
 const char *pk_command_wrong(const struct pk_command *c);

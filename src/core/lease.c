@@ -56,7 +56,7 @@ struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request)
 
 uint64_t pk_lease_left(const struct pk_machine *m, const struct pk_lease *l)
 {
-    return pk_lease_over(m, l) == PK_END_NONE ? l->deadline_ms - m->clock : 0;
+    return pk_lease_over(m, l) == PK_END_NONE ? pk_time_left(m, l->deadline_ms) : 0;
 }
 
 void pk_lease_arm(struct pk_machine *m, struct pk_lease *l, uint64_t deadline_ms)

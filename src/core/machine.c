@@ -106,12 +106,15 @@ bool pk_timer_is_due(const struct pk_machine *m, const struct pk_timer *t)
     return t->at <= m->clock;
 }
 
+uint64_t pk_time_left(const struct pk_machine *m, uint64_t at)
+{
+    uint64_t now = m->as_of_ms > m->clock ? m->as_of_ms : m->clock;
+    return at > now ? at - now : 1;
+}
+
 uint64_t pk_timer_left(const struct pk_machine *m, const struct pk_timer *t)
 {
-    if (t == NULL) {
-        return 0;
-    }
-    return pk_timer_is_due(m, t) ? 1 : t->at - m->clock;
+    return t == NULL ? 0 : pk_time_left(m, t->at);
 }
 
 void pk_work_done(struct pk_machine *m, uint32_t units)
@@ -496,17 +499,9 @@ static void run(struct pk_machine *m, const struct pk_command *c)
     }
 }
 
-void pk_machine_step(struct pk_machine *m, const struct pk_command *c,
-                     struct pk_effects *out)
+/* S3, S4 */
+static void run_if_allowed(struct pk_machine *m, const struct pk_command *c)
 {
-    m->out = out;
-    const char *wrong = pk_command_wrong(c);
-    if (wrong != NULL) {
-        pk_reply(m, c, PK_BADARG)->why = pk_text(wrong);
-        m->out = NULL;
-        return;
-    }
-    advance(m, c);
     if (is_too_new(m, c)) {
         pk_reply(m, c, PK_BADARG)->why =
             pk_text("the cluster version is too low for this command");
@@ -515,7 +510,37 @@ void pk_machine_step(struct pk_machine *m, const struct pk_command *c,
     } else {
         pk_reply(m, c, PK_DENIED);
     }
-    pk_locks_settle(m);
+}
+
+void pk_machine_step(struct pk_machine *m, const struct pk_command *c,
+                     struct pk_effects *out)
+{
+    m->out = out;
+    const char *wrong = pk_command_wrong(c);
+    if (wrong != NULL) {
+        pk_reply(m, c, PK_BADARG)->why = pk_text(wrong);
+    } else {
+        advance(m, c);
+        run_if_allowed(m, c);
+        pk_locks_settle(m);
+    }
+    m->out = NULL;
+}
+
+void pk_machine_read(struct pk_machine *m, const struct pk_command *c,
+                     struct pk_effects *out)
+{
+    PK_ASSERT(pk_command_is_read(c));
+    m->out = out;
+    m->as_of_ms = c->stamp_ms;
+    const char *wrong = pk_command_wrong(c);
+    if (wrong != NULL) {
+        pk_reply(m, c, PK_BADARG)->why = pk_text(wrong);
+    } else {
+        run_if_allowed(m, c);
+    }
+    PK_ASSERT(m->n_touched == 0); /* nothing has changed that others could wait for */
+    m->as_of_ms = 0;
     m->out = NULL;
 }
 

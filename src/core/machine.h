@@ -36,6 +36,11 @@ bool pk_machine_free_some(struct pk_machine *m, uint32_t count);
 void pk_machine_step(struct pk_machine *m, const struct pk_command *c,
                      struct pk_effects *out);
 
+/* Answers a read (pk_command_is_read) from the state as it is (S6): nothing changes, and
+ * what is due has not ended. Times left are told as of max(clock, stamp). */
+void pk_machine_read(struct pk_machine *m, const struct pk_command *c,
+                     struct pk_effects *out);
+
 uint64_t pk_machine_clock(const struct pk_machine *m);
 /* The cluster time at which a TICK would next change something; UINT64_MAX: never. */
 uint64_t pk_machine_next_deadline(const struct pk_machine *m);

@@ -154,8 +154,9 @@ struct pk_machine {
     struct pk_view *view; /* the one that is being read, or NULL */
     uint16_t views;       /* its number; that of the last one if there is none now */
 
-    /* Only during a step. */
+    /* Only during a step or a read. */
     struct pk_effects *out;
+    uint64_t as_of_ms; /* in a read: times left are told as of then, if after `clock` */
     struct pk_lock **touched; /* locks to settle, in the order they were touched */
     uint32_t n_touched, touched_capacity;
 };
@@ -197,7 +198,10 @@ void pk_event(struct pk_machine *m, struct pk_effect from);
 void pk_work_done(struct pk_machine *m, uint32_t units);
 /* A timer that is due: what is to happen has not happened yet (S5). */
 bool pk_timer_is_due(const struct pk_machine *m, const struct pk_timer *t);
-/* How long until then; at least 1, also when it is due. 0: NULL, there is none. */
+/* How long until cluster time `at`, as an answer tells it; at least 1, also when that is
+ * due. */
+uint64_t pk_time_left(const struct pk_machine *m, uint64_t at);
+/* The same of a timer. 0: NULL, there is none. */
 uint64_t pk_timer_left(const struct pk_machine *m, const struct pk_timer *t);
 
 /* True when `more` bytes fit under limits.stored_bytes; none always do. */

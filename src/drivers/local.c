@@ -115,7 +115,8 @@ static void add_news(struct pk_store *s, const struct pk_effect *e)
     pk_effects_add(&s->inbox, e);
 }
 
-/* Runs one command on our copy. `ours`: we appended it, so we do the poking. */
+/* Runs a command of the journal on our copy. `ours`: we appended it, so we do the poking.
+ */
 static void step(struct pk_store *s, const struct pk_command *c, bool ours)
 {
     pk_effects_reset(&s->scratch);
@@ -339,23 +340,17 @@ static enum picket_status tick_if_due(struct pk_store *s)
     return due ? commit(s, &tick) : PICKET_OK;
 }
 
-static bool only_reads(const struct pk_command *c)
-{
-    return (pk_verb_fields(c->verb) & PK_F_READ) ||
-           (c->verb == PK_FENCE_GET && c->token == 0);
-}
-
 static enum picket_status run(struct pk_store *s, struct pk_command *c)
 {
-    if (!only_reads(c)) {
+    if (!pk_command_is_read(c)) {
         return commit(s, c);
     }
     enum picket_status status = tick_if_due(s);
     if (status == PICKET_OK) {
-        c->stamp_ms = 0; /* Q4: a read need not be in the journal */
-        step(s, c, false);
-        s->scratch.list[0].since_ms =
-            pk_epoch_now(&s->epoch, &s->clock); /* so that ages can be told */
+        c->stamp_ms = pk_epoch_now(&s->epoch, &s->clock);
+        pk_effects_reset(&s->scratch);
+        pk_machine_read(s->machine, c, &s->scratch);
+        s->scratch.list[0].since_ms = c->stamp_ms; /* so that ages can be told */
     }
     return status;
 }

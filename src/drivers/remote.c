@@ -59,12 +59,6 @@ static uint64_t number_write(void)
     return number;
 }
 
-static bool only_reads(const struct pk_command *c)
-{
-    return (pk_verb_fields(c->verb) & PK_F_READ) ||
-           (c->verb == PK_FENCE_GET && c->token == 0);
-}
-
 /* What stands in the way, for people. Mutex held. */
 static const char *trouble_of(const struct pk_store *s, char *out, size_t size)
 {
@@ -115,7 +109,7 @@ static enum picket_status remote_call(struct pk_store *s, struct pk_command *c,
         c->request = number_write(); /* with the mutex: sent in the order of numbers */
     }
     a->verb = c->verb;
-    a->only_reads = only_reads(c);
+    a->only_reads = pk_command_is_read(c);
     pk_proto_write_command(&a->bytes, c);
     pk_remote_send(s, a);
     int late = 0;

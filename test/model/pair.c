@@ -22,6 +22,7 @@ void pair_end(struct pair *p)
     pk_door_resize(p->expected, 0);
     pk_effects_free(&p->from_machine);
     pk_effects_free(&p->from_model);
+    pk_effects_free(&p->from_read);
 }
 
 static bool say(struct pair *p, const char *what, const char *detail)
@@ -59,22 +60,48 @@ static bool step_machine(struct pair *p, const struct pk_command *c)
     return field == NULL || say(p, "the command changes on its way through bytes", field);
 }
 
-static bool same_effects(struct pair *p)
+/* Of the machine's step and of `others`, who are called `whose`. */
+static bool same_effects(struct pair *p, const struct pk_effects *others,
+                         const char *whose)
 {
-    uint32_t count = p->from_machine.count;
-    if (count > p->from_model.count) {
-        count = p->from_model.count;
-    }
+    const struct pk_effects *ours = &p->from_machine;
+    uint32_t count = ours->count < others->count ? ours->count : others->count;
     for (uint32_t i = 0; i < count; i++) {
-        const struct pk_effect *ours = &p->from_machine.list[i];
-        const char *field = effect_difference(ours, &p->from_model.list[i]);
+        const char *field = effect_difference(&ours->list[i], &others->list[i]);
         if (field != NULL) {
-            snprintf(p->wrong, sizeof p->wrong, "effect %" PRIu32 " (%s) differs in %s",
-                     i, pk_effect_name(ours->kind), field);
+            snprintf(p->wrong, sizeof p->wrong,
+                     "effect %" PRIu32 " (%s) differs in %s from that of the %s", i,
+                     pk_effect_name(ours->list[i].kind), field, whose);
             return false;
         }
     }
-    return same_u64(p, "number of effects", p->from_machine.count, p->from_model.count);
+    if (ours->count != others->count) {
+        snprintf(p->wrong, sizeof p->wrong, "%" PRIu32 " effects, %" PRIu32 " of the %s",
+                 ours->count, others->count, whose);
+    }
+    return ours->count == others->count;
+}
+
+/* S6: a read without a step changes nothing. True also when `c` is no read. */
+static bool read_machine(struct pair *p, const struct pk_command *c)
+{
+    pk_effects_reset(&p->from_read);
+    if (!pk_command_is_read(c)) {
+        return true;
+    }
+    uint64_t digest = pk_machine_digest(p->machine);
+    uint64_t clock = pk_machine_clock(p->machine);
+    pk_machine_read(p->machine, c, &p->from_read);
+    return same_u64(p, "clock after a read", pk_machine_clock(p->machine), clock) &&
+           (pk_machine_digest(p->machine) == digest ||
+            say(p, "read", "it changed the state"));
+}
+
+/* S6: and it says what a step says, unless something is due by then. */
+static bool same_as_read(struct pair *p, const struct pk_command *c, uint64_t deadline)
+{
+    bool comparable = pk_command_is_read(c) && c->stamp_ms < deadline;
+    return !comparable || same_effects(p, &p->from_read, "read");
 }
 
 /* What machine.h tells beside the effects. */
@@ -159,7 +186,8 @@ bool pair_step(struct pair *p, const struct pk_command *c)
     pk_effects_reset(&p->from_machine);
     pk_effects_reset(&p->from_model);
     p->wrong[0] = '\0';
-    if (!step_machine(p, c)) {
+    uint64_t deadline = pk_machine_next_deadline(p->machine);
+    if (!read_machine(p, c) || !step_machine(p, c)) {
         return false;
     }
     model_step(p->model, c, &p->from_model);
@@ -176,7 +204,8 @@ bool pair_step(struct pair *p, const struct pk_command *c)
     if (broken != NULL) {
         return say(p, "promise", broken);
     }
-    return same_effects(p) && same_state(p, c) && read_view(p);
+    return same_effects(p, &p->from_model, "model") && same_as_read(p, c, deadline) &&
+           same_state(p, c) && read_view(p);
 }
 
 bool pair_restore(struct pair *p)
