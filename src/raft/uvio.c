@@ -225,7 +225,17 @@ static void on_note(void *ctx, uint64_t from, const unsigned char *bytes, size_t
         u->o.marked(u->o.ctx, from, pk_get_u64(bytes + 1), pk_get_u64(bytes + 9));
     } else if (len == HAVE_BYTES && bytes[0] == 'H') {
         on_have(u, from, bytes + 1);
+    } else if (len > 0 && bytes[0] == 'S' && u->o.noted != NULL) {
+        u->o.noted(u->o.ctx, from, bytes + 1, len - 1);
     }
+}
+
+void pk_uvio_note(struct pk_uvio *u, uint64_t peer, const void *bytes, size_t len)
+{
+    unsigned char note[PK_NOTE_MAX] = {'S'};
+    PK_ASSERT(len < sizeof note);
+    memcpy(note + 1, bytes, len);
+    pk_transport_note(u->transport, peer, note, len + 1);
 }
 
 void pk_uvio_tell_mark(struct pk_uvio *u, uint64_t peer, uint64_t index, uint64_t digest)

@@ -42,6 +42,8 @@ struct pk_uvio_options {
     void (*failed)(void *ctx, const char *why);
     /* Another node has told the digest of its state (replica.h). May be NULL. */
     void (*marked)(void *ctx, uint64_t from, uint64_t index, uint64_t digest);
+    /* Another node has sent a note of its server's own (pk_uvio_note). May be NULL. */
+    void (*noted)(void *ctx, uint64_t from, const unsigned char *bytes, size_t len);
     uint64_t log_bytes; /* most that the log may take on disk; 0: 256 MiB */
     void *ctx;
 };
@@ -73,6 +75,8 @@ uint16_t pk_uvio_reserve(void);
 uint64_t pk_uvio_stalled_ms(const struct pk_uvio *u);
 /* Tells another node the digest of our state after an entry. */
 void pk_uvio_tell_mark(struct pk_uvio *u, uint64_t peer, uint64_t index, uint64_t digest);
+/* Sends another node's server a note of less than PK_NOTE_MAX bytes; it may get lost. */
+void pk_uvio_note(struct pk_uvio *u, uint64_t peer, const void *bytes, size_t len);
 struct pk_transport *pk_uvio_transport(struct pk_uvio *u);
 /* The port it listens on. */
 uint16_t pk_uvio_port(const struct pk_uvio *u);

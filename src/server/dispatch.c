@@ -3,10 +3,10 @@
  * What a request means, and how its answer gets back.
  *
  * Three kinds of words: commands for the machine, in the native protocol (proto.h) or in
- * Redis' idiom (redis.h), which go through the log; and the connection's own (HELLO,
- * PING, CLIENT ...), answered here at once. Answers leave in the order of the requests:
- * the log keeps that order by itself, and what is answered at once waits until nothing
- * is pending.
+ * Redis' idiom (redis.h), which go through a turn (turn.h): reads are answered by this
+ * node, all else by the leader; and the connection's own (HELLO, PING, CLIENT ...),
+ * answered here at once. Answers leave in the order of the requests: the turn keeps that
+ * order by itself, and what is answered at once waits until nothing is pending.
  */
 #include <stdio.h>
 #include <string.h>
@@ -117,7 +117,8 @@ static bool submit(struct pk_conn *c, const struct pk_command *cmd, uint64_t for
         pk_conn_stall(c, PK_STALL_ANSWERS);
         return false;
     }
-    if (!pk_dispatch_here(c, &taken)) {
+    bool readable = pk_command_is_read(cmd) && pk_turn_reads(c->server->turn);
+    if (!readable && !pk_dispatch_here(c, &taken)) {
         return taken;
     }
     if (pk_command_needs(cmd) > PK_VERSION_OLDEST && c->pending > 0) {
@@ -173,8 +174,11 @@ static bool renews(enum pk_verb v)
 
 /* The answer with what the machine does not say: our wish for the next renewal, and the
  * cluster time, so that ages can be told. */
-static const struct pk_effects *annotate(struct pk_server *s, const struct pk_effects *e)
+static const struct pk_effects *annotate(struct pk_server *s,
+                                         const struct pk_command *cmd,
+                                         const struct pk_effects *e)
 {
+    uint64_t clock_ms = pk_machine_clock(pk_replica_machine(s->replica));
     pk_effects_reset(&s->annotated);
     for (uint32_t i = 0; i < e->count; i++) {
         if (e->list[i].kind >= PK_EV_LEASE_OPENED) {
@@ -184,7 +188,7 @@ static const struct pk_effects *annotate(struct pk_server *s, const struct pk_ef
         if (copy->kind != PK_REPLY || copy->status != PK_OK) {
             continue;
         }
-        copy->since_ms = pk_machine_clock(pk_replica_machine(s->replica));
+        copy->since_ms = cmd->stamp_ms > clock_ms ? cmd->stamp_ms : clock_ms;
         if (renews(copy->verb) && copy->left_ms > 0) {
             copy->renew_after_ms = renew_after(s, copy->left_ms);
         }
@@ -218,14 +222,14 @@ static void answer_native(struct pk_conn *c, const struct pk_command *cmd,
                           const struct pk_effects *e)
 {
     const struct pk_effect *reply = reply_of(e);
-    if (c->out.resp3) {
+    if (c->out.resp3 && pk_turn_serving(c->server->turn)) {
         own_leases(c, e);
     } else if (blocks(c, cmd) && reply->status == PK_QUEUED) {
         pk_hub_wait(&c->server->hub, c, reply->lease, reply->request);
         return; /* the answer comes with the grant */
     }
     bool more = renews(cmd->verb) || (pk_verb_fields(cmd->verb) & PK_F_READ);
-    pk_proto_write_reply(pk_conn_out(c), more ? annotate(c->server, e) : e);
+    pk_proto_write_reply(pk_conn_out(c), more ? annotate(c->server, cmd, e) : e);
 }
 
 static void answer_renewal(struct pk_conn *c, const struct pk_command *cmd,
@@ -234,7 +238,7 @@ static void answer_renewal(struct pk_conn *c, const struct pk_command *cmd,
     if (c->out.resp3) {
         own_leases(c, e);
     }
-    pk_renewal_answer(c, cmd, annotate(c->server, e));
+    pk_renewal_answer(c, cmd, annotate(c->server, cmd, e));
 }
 
 /* Says once that the disk is full, and once that it is not any more. */

@@ -310,6 +310,33 @@ static void on_peer_marked(void *ctx, uint64_t from, uint64_t index, uint64_t di
     pk_replica_hear_mark(s->replica, from, index, digest);
 }
 
+/* What nodes tell each other about reads (read_index.h). */
+static void on_note(void *ctx, uint64_t to, const struct pk_read_note *n)
+{
+    struct pk_server *s = ctx;
+    unsigned char bytes[PK_READ_NOTE_BYTES];
+    struct pk_member members[PK_MEMBERS_MAX];
+    size_t count = to != 0 ? 0 : pk_replica_members(s->replica, members, NULL);
+    pk_read_note_encode(n, bytes);
+    if (to != 0) {
+        pk_uvio_note(s->uvio, to, bytes, sizeof bytes);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (members[i].id != s->self.id && members[i].role == PK_MEMBER_VOTER) {
+            pk_uvio_note(s->uvio, members[i].id, bytes, sizeof bytes);
+        }
+    }
+}
+
+static void on_noted(void *ctx, uint64_t from, const unsigned char *bytes, size_t len)
+{
+    struct pk_server *s = ctx;
+    struct pk_read_note n;
+    if (!s->closing && pk_read_note_decode(bytes, len, &n)) {
+        pk_turn_hear(s->turn, from, &n);
+    }
+}
+
 static void on_refused(void *ctx, const char *peer, const char *why)
 {
     pk_health_refused(ctx, peer, why);
@@ -580,6 +607,7 @@ static int start_replica(struct pk_server *s)
                                  .wrote = on_wrote,
                                  .failed = on_disk_failed,
                                  .marked = on_peer_marked,
+                                 .noted = on_noted,
                                  .log_bytes = o->log_bytes,
                                  .ctx = s};
     s->uvio = pk_uvio_new(&io, why, sizeof why);
@@ -594,6 +622,7 @@ static int start_replica(struct pk_server *s)
                                   .stepped = on_stepped,
                                   .gap = on_gap,
                                   .standing = on_standing,
+                                  .note = on_note,
                                   .marked = on_marked,
                                   .trace = on_trace,
                                   .broken = on_broken};

@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two rings, both in the order of the log: the entries in flight, and the tickets of all
- * commands not yet answered. The oldest tickets belong to the oldest entry in flight, the
- * newest to the commands that wait in the replica's room for the end of the turn. In a
- * steady state nothing is allocated here.
+ * Two rings, both in the order in which answers are given: what is in flight (entries of
+ * the log, and reads that need none), and all that is pending (pending.h). The oldest
+ * pending belong to the first flight, the newest have been gathered and wait for the end
+ * of the turn; commands among them wait in the replica's room. In a steady state nothing
+ * is allocated here.
+ *
+ * A read that stands behind a command of its turn is answered when that command has been
+ * run, from the state that it left: the entry's commit confirms it. Reads that no command
+ * came before are a flight of their own, confirmed by a round (read_index.h), or by the
+ * commit of a later entry of this node, which proves the same. An entry behind such reads
+ * begins with a TICK, so that they see none of its commands.
  */
 #include "server/turn.h"
 
+#include <string.h>
+
 #include "core/door.h"
+#include "server/turn_inside.h"
 
 enum {
     ELECTION_MS = 300,
@@ -15,167 +25,141 @@ enum {
     DIGEST_MS = 60 * 1000,
     IN_FLIGHT = 32,
     BATCH_BYTES = 1024 * 1024,
-    RETRY_MS = 100, /* after a tick that nobody took */
-    TICKETS_LEAST = 64,
-};
-
-/* An entry of ours, proposed and not yet applied. */
-struct flight {
-    uint64_t batch;
-    enum pk_entry_kind kind;
-    uint64_t stamp_ms; /* the clock will have come this far; 0: it moves no clock */
-    uint32_t n_tickets;
-};
-
-/* What has been taken in and waits for the end of the turn. */
-struct gathered {
-    enum pk_entry_kind kind;
-    uint32_t n_tickets;
-    uint64_t count; /* as the entry's: commands, or offset */
-    size_t bytes;
-    uint32_t needs; /* cluster version of the commands */
-};
-
-struct pk_turn {
-    struct pk_turn_hooks hooks;
-    struct pk_replica *replica;
-    uint64_t origin;
-    uint32_t digest_every, digest_ms, in_flight, batch_bytes;
-
-    struct pk_ticket *tickets; /* a ring; the capacity is a power of two */
-    size_t tickets_capacity, first_ticket, n_tickets;
-    struct flight *flights; /* a ring of `in_flight` */
-    uint32_t first_flight, n_flights;
-    struct gathered gathered;
-    uint64_t last_batch;
-    uint32_t since_mark; /* entries */
-    uint64_t marked_ms;  /* when the last entry with a mark was proposed */
-
-    struct pk_reign reign;
-    struct pk_standing standing; /* when last looked */
-    bool looked;
-    uint64_t now_ms;
-    uint64_t term;       /* that we lead; 0: none */
-    uint64_t barrier;    /* batch of this term's first entry; 0: not proposed */
-    bool barrier_stands; /* it has been applied */
-    bool serving, draining;
-    bool replaced; /* the machine's clock is another one */
-    bool refusing; /* commands are being refused: none is taken in */
-    bool told_serving;
-    uint64_t told_leader;
-    struct pk_turn_counts counts;
+    RETRY_MS = 100, /* after a tick that nobody took, or a round that nobody heard */
 };
 
 /* ---- the rings ---- */
 
-static struct pk_ticket *ticket_at(struct pk_turn *t, size_t i)
+struct pk_flight *pk_flight_at(struct pk_turn *t, uint32_t i)
 {
-    return &t->tickets[(t->first_ticket + i) & (t->tickets_capacity - 1)];
+    return &t->flights[(t->first_flight + i) % (t->in_flight + PK_READ_FLIGHTS)];
 }
 
-static void grow_tickets(struct pk_turn *t)
+bool pk_flight_is_entry(const struct pk_flight *f)
 {
-    size_t old = t->tickets_capacity;
-    size_t capacity = old == 0 ? TICKETS_LEAST : 2 * old;
-    struct pk_ticket *to = pk_door_resize(NULL, capacity * sizeof *to);
-    for (size_t i = 0; i < t->n_tickets; i++) {
-        to[i] = *ticket_at(t, i);
-    }
-    pk_door_resize(t->tickets, 0);
-    t->tickets = to;
-    t->tickets_capacity = capacity;
-    t->first_ticket = 0;
+    return f->batch != 0;
 }
 
-static void push_ticket(struct pk_turn *t, struct pk_ticket ticket)
+void pk_flight_push(struct pk_turn *t, struct pk_flight f)
 {
-    if (t->n_tickets == t->tickets_capacity) {
-        grow_tickets(t);
-    }
-    *ticket_at(t, t->n_tickets) = ticket;
-    t->n_tickets++;
-    t->gathered.n_tickets++;
+    PK_ASSERT(t->n_flights < t->in_flight + PK_READ_FLIGHTS);
+    *pk_flight_at(t, t->n_flights++) = f;
+    t->n_entries += pk_flight_is_entry(&f);
 }
 
-static void drop_first_tickets(struct pk_turn *t, uint32_t n)
+void pk_flight_drop_first(struct pk_turn *t)
 {
-    if (n > 0) {
-        t->first_ticket = (t->first_ticket + n) & (t->tickets_capacity - 1);
-        t->n_tickets -= n;
-    }
-}
-
-static struct flight *flight_at(struct pk_turn *t, uint32_t i)
-{
-    return &t->flights[(t->first_flight + i) % t->in_flight];
-}
-
-static void drop_first_flight(struct pk_turn *t)
-{
-    drop_first_tickets(t, flight_at(t, 0)->n_tickets);
-    t->first_flight = (t->first_flight + 1) % t->in_flight;
+    const struct pk_flight *f = pk_flight_at(t, 0);
+    PK_ASSERT(f->n_pending == 0);
+    t->n_entries -= pk_flight_is_entry(f);
+    t->counts.finished += pk_flight_is_entry(f);
+    t->first_flight = (t->first_flight + 1) % (t->in_flight + PK_READ_FLIGHTS);
     t->n_flights--;
-    t->counts.finished++;
+}
+
+struct pk_pending_one pk_flight_take(struct pk_turn *t)
+{
+    struct pk_flight *f = pk_flight_at(t, 0);
+    struct pk_pending_one one = *pk_pending_at(&t->pending, 0);
+    PK_ASSERT(f->n_pending > 0);
+    f->n_pending--;
+    t->n_commands -= one.kind == PK_PENDING_COMMAND;
+    pk_pending_drop_first(&t->pending);
+    return one;
 }
 
 /* ---- refusing ---- */
 
-static void refuse(struct pk_turn *t, size_t first, uint32_t n, enum pk_refusal why)
+/* A read that is not answered was not done, whatever became of commands. Nodes that ask
+ * will ask again. */
+static void refuse(struct pk_turn *t, struct pk_pending_one one, enum pk_refusal why)
 {
+    bool reads = one.kind == PK_PENDING_READ;
+    if (one.kind == PK_PENDING_ASKED) {
+        return;
+    }
+    why = reads && why == PK_REFUSED_UNKNOWN ? PK_REFUSED_NOT_LEADER : why;
+    t->counts.unknown += why == PK_REFUSED_UNKNOWN;
+    t->counts.refused += why != PK_REFUSED_UNKNOWN;
     t->refusing = true;
-    for (uint32_t i = 0; i < n; i++) {
-        t->hooks.refuse(t->hooks.ctx, *ticket_at(t, first + i), why);
-    }
+    t->hooks.refuse(t->hooks.ctx, one.ticket, why);
     t->refusing = false;
-    if (why == PK_REFUSED_UNKNOWN) {
-        t->counts.unknown += n;
-    } else {
-        t->counts.refused += n;
+}
+
+void pk_flight_refuse_first(struct pk_turn *t, enum pk_refusal why)
+{
+    while (pk_flight_at(t, 0)->n_pending > 0) {
+        refuse(t, pk_flight_take(t), why);
     }
+    pk_flight_drop_first(t);
 }
 
-static void refuse_gathered(struct pk_turn *t, enum pk_refusal why)
+/* Refuses the commands that have been gathered, and keeps the reads. */
+static void refuse_commands(struct pk_turn *t, enum pk_refusal why)
 {
-    uint32_t n = t->gathered.n_tickets;
-    refuse(t, t->n_tickets - n, n, why);
-    t->n_tickets -= n;
-    t->gathered = (struct gathered){.kind = PK_ENTRY_COMMANDS};
-}
-
-static void refuse_first_flight(struct pk_turn *t)
-{
-    refuse(t, 0, flight_at(t, 0)->n_tickets, PK_REFUSED_UNKNOWN);
-    drop_first_flight(t);
+    struct pk_gathered g = t->gathered;
+    size_t first = t->pending.count - g.n_pending;
+    for (uint32_t i = 0; i < g.n_pending; i++) {
+        struct pk_pending_one one = *pk_pending_at(&t->pending, first + i);
+        if (one.kind == PK_PENDING_COMMAND) {
+            refuse(t, one, why);
+        }
+    }
+    (void)pk_pending_drop_commands(&t->pending, g.n_pending);
+    t->gathered = (struct pk_gathered){.kind = PK_ENTRY_COMMANDS,
+                                       .n_pending = g.n_reads,
+                                       .n_reads = g.n_reads,
+                                       .read_bytes = g.read_bytes};
 }
 
 /* ---- from the replica: entries that were run ---- */
 
-/* The flight of an entry that we proposed in this reign, else NULL. One that was passed
- * over went in by a snapshot, and what became of it we did not see. */
-static struct flight *flight_of(struct pk_turn *t, const struct pk_entry *e)
+static bool is_in_flight(struct pk_turn *t, const struct pk_entry *e)
 {
-    if (e->origin != t->origin) {
+    uint32_t i = 0;
+    while (i < t->n_flights && pk_flight_at(t, i)->batch != e->batch) {
+        i++;
+    }
+    return e->origin == t->origin && i < t->n_flights;
+}
+
+/* The flight of an entry that we proposed in this reign, else NULL. What is before it is
+ * finished first. An entry that was passed over went in by a snapshot, and what became of
+ * it we did not see. Reads are confirmed: the entry was proposed after they had come, and
+ * it could not have been committed, had there been another leader by then. */
+static const struct pk_flight *flight_of(struct pk_turn *t, const struct pk_entry *e)
+{
+    if (!is_in_flight(t, e)) {
         return NULL;
     }
-    while (t->n_flights > 0 && flight_at(t, 0)->batch < e->batch) {
-        refuse_first_flight(t);
+    while (pk_flight_at(t, 0)->batch != e->batch) {
+        if (pk_flight_is_entry(pk_flight_at(t, 0))) {
+            pk_flight_refuse_first(t, PK_REFUSED_UNKNOWN);
+        } else {
+            pk_reads_run(t, e->index, e->stamp_ms);
+            pk_flight_drop_first(t);
+        }
     }
-    bool ours = t->n_flights > 0 && flight_at(t, 0)->batch == e->batch;
-    return ours ? flight_at(t, 0) : NULL;
+    return pk_flight_at(t, 0);
 }
 
 static void on_stepped(void *ctx, const struct pk_step *s)
 {
     struct pk_turn *t = ctx;
-    const struct flight *f = flight_of(t, s->entry);
-    if (f != NULL && s->nth < f->n_tickets) {
-        t->hooks.answer(t->hooks.ctx, *ticket_at(t, (size_t)s->nth), s->command,
-                        s->effects);
+    const struct pk_flight *f = flight_of(t, s->entry);
+    bool own_tick = f != NULL && f->led && s->nth == 0;
+    if (f != NULL && f->n_pending > 0 && !own_tick) {
+        struct pk_pending_one one = pk_flight_take(t);
+        PK_ASSERT(one.kind == PK_PENDING_COMMAND);
+        t->hooks.answer(t->hooks.ctx, one.ticket, s->command, s->effects);
     }
     if (t->hooks.stepped != NULL) {
         t->hooks.stepped(t->hooks.ctx, s);
     }
     t->hooks.events(t->hooks.ctx, s->effects);
+    if (f != NULL) {
+        pk_reads_run(t, s->entry->index, s->entry->stamp_ms);
+    }
 }
 
 static void on_applied(void *ctx, const struct pk_entry *e)
@@ -185,7 +169,7 @@ static void on_applied(void *ctx, const struct pk_entry *e)
         return;
     }
     t->barrier_stands = t->barrier_stands || e->batch == t->barrier;
-    drop_first_flight(t);
+    pk_flight_drop_first(t);
 }
 
 static void on_replaced(void *ctx)
@@ -227,10 +211,11 @@ struct pk_turn *pk_turn_new(const struct pk_turn_options *o,
         .digest_ms = or_default(o->digest_ms, DIGEST_MS),
         .in_flight = or_default(o->in_flight, IN_FLIGHT),
         .batch_bytes = or_default(o->batch_bytes, BATCH_BYTES),
-        .gathered = {.kind = PK_ENTRY_COMMANDS},
+        .gathered = PK_NOTHING_GATHERED,
         .reign = {.pause_ms = or_default(o->election_ms, ELECTION_MS)},
     };
-    t->flights = pk_door_resize(NULL, t->in_flight * sizeof *t->flights);
+    t->flights =
+        pk_door_resize(NULL, (t->in_flight + PK_READ_FLIGHTS) * sizeof *t->flights);
     return t;
 }
 
@@ -260,7 +245,9 @@ void pk_turn_attach(struct pk_turn *t, struct pk_replica *r)
 
 void pk_turn_free(struct pk_turn *t)
 {
-    pk_door_resize(t->tickets, 0);
+    pk_pending_free(&t->pending);
+    pk_effects_free(&t->effects);
+    pk_door_resize(t->scratch, 0);
     pk_door_resize(t->flights, 0);
     pk_door_resize(t, 0);
 }
@@ -272,15 +259,11 @@ bool pk_turn_serving(const struct pk_turn *t)
     return t->serving && !t->draining;
 }
 
-static bool takes_in(const struct pk_turn *t)
-{
-    return pk_turn_serving(t) && !t->refusing;
-}
-
 /* Writes the command behind those gathered. */
-static void gather(struct pk_turn *t, const struct pk_command *c, size_t size)
+static void gather(struct pk_turn *t, const struct pk_command *c)
 {
-    struct gathered *g = &t->gathered;
+    struct pk_gathered *g = &t->gathered;
+    size_t size = pk_command_size(c);
     unsigned char *room = pk_replica_room(t->replica, g->bytes + size);
     uint32_t needs = pk_command_needs(c);
     pk_command_encode(c, room + g->bytes);
@@ -289,29 +272,50 @@ static void gather(struct pk_turn *t, const struct pk_command *c, size_t size)
     g->needs = needs > g->needs ? needs : g->needs;
 }
 
+/* A TICK of our own, behind what has been gathered. Reads that came first are answered
+ * when it has been run. */
+static void gather_tick(struct pk_turn *t)
+{
+    struct pk_command c = {.verb = PK_TICK};
+    t->gathered.led = t->gathered.led || t->gathered.count == 0;
+    gather(t, &c);
+}
+
+bool pk_turn_has_room(const struct pk_turn *t, size_t have, size_t size)
+{
+    PK_ASSERT(size <= PK_BODY_MAX);
+    return t->gathered.kind == PK_ENTRY_COMMANDS &&
+           (have == 0 || have + size <= t->batch_bytes);
+}
+
 bool pk_turn_add(struct pk_turn *t, const struct pk_command *c, struct pk_ticket ticket)
 {
-    if (!takes_in(t) || t->gathered.kind != PK_ENTRY_COMMANDS) {
+    if (pk_command_is_read(c)) {
+        return pk_reads_add(t, c, ticket);
+    }
+    if (!pk_turn_serving(t) || t->refusing ||
+        !pk_turn_has_room(t, t->gathered.bytes, pk_command_size(c))) {
         return false;
     }
-    size_t size = pk_command_size(c);
-    PK_ASSERT(size <= PK_BODY_MAX);
-    if (t->gathered.bytes > 0 && t->gathered.bytes + size > t->batch_bytes) {
-        return false;
+    bool behind_reads = t->gathered.n_reads > 0 || t->n_flights > t->n_entries;
+    if (t->gathered.count == 0 && behind_reads) {
+        gather_tick(t);
     }
-    gather(t, c, size);
-    push_ticket(t, ticket);
+    gather(t, c);
+    t->gathered.n_pending++;
+    (void)pk_pending_add(&t->pending, PK_PENDING_COMMAND, ticket, 0);
     return true;
 }
 
 /* Restore and adopt are entries of their own kind: nothing else is in their turn. */
-static bool gather_alone(struct pk_turn *t, struct gathered g, struct pk_ticket ticket)
+static bool gather_alone(struct pk_turn *t, struct pk_gathered g, struct pk_ticket ticket)
 {
-    if (!takes_in(t) || t->gathered.n_tickets > 0) {
+    if (!pk_turn_serving(t) || t->refusing || t->gathered.n_pending > 0) {
         return false;
     }
     t->gathered = g;
-    push_ticket(t, ticket);
+    t->gathered.n_pending = 1;
+    (void)pk_pending_add(&t->pending, PK_PENDING_COMMAND, ticket, 0);
     return true;
 }
 
@@ -319,7 +323,8 @@ bool pk_turn_add_restore(struct pk_turn *t, struct pk_bytes piece, uint64_t offs
                          struct pk_ticket ticket)
 {
     PK_ASSERT(piece.len <= PK_BODY_MAX);
-    struct gathered g = {.kind = PK_ENTRY_RESTORE, .count = offset, .bytes = piece.len};
+    struct pk_gathered g = {
+        .kind = PK_ENTRY_RESTORE, .count = offset, .bytes = piece.len};
     if (!gather_alone(t, g, ticket)) {
         return false;
     }
@@ -331,20 +336,19 @@ bool pk_turn_add_restore(struct pk_turn *t, struct pk_bytes piece, uint64_t offs
 
 bool pk_turn_add_adopt(struct pk_turn *t, struct pk_ticket ticket)
 {
-    return gather_alone(t, (struct gathered){.kind = PK_ENTRY_ADOPT}, ticket);
+    return gather_alone(t, (struct pk_gathered){.kind = PK_ENTRY_ADOPT}, ticket);
 }
 
 /* ---- proposing ---- */
 
-/* Something is due, and no entry in flight will see to it. */
-static bool tick_is_due(struct pk_turn *t)
+bool pk_turn_tick_is_due(struct pk_turn *t)
 {
     uint64_t deadline = pk_machine_next_deadline(pk_replica_machine(t->replica));
     if (t->reign.tau_ms < deadline) {
         return false;
     }
     for (uint32_t i = 0; i < t->n_flights; i++) {
-        if (flight_at(t, i)->stamp_ms >= deadline) {
+        if (pk_flight_at(t, i)->stamp_ms >= deadline) {
             return false;
         }
     }
@@ -354,7 +358,12 @@ static bool tick_is_due(struct pk_turn *t)
 /* An adoption changes the clock, and a stamp of before must not follow it. */
 static bool adoption_is_in_flight(struct pk_turn *t)
 {
-    return t->n_flights > 0 && flight_at(t, t->n_flights - 1)->kind == PK_ENTRY_ADOPT;
+    for (uint32_t i = 0; i < t->n_flights; i++) {
+        if (pk_flight_at(t, i)->kind == PK_ENTRY_ADOPT) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* An entry costs every node a write to disk, so it should be worth it: while others are
@@ -363,13 +372,13 @@ static bool adoption_is_in_flight(struct pk_turn *t)
  * what is asked. */
 static bool is_worth_it(const struct pk_turn *t)
 {
-    size_t gathered = t->gathered.n_tickets;
-    return gathered > 0 && (t->n_flights == 0 || gathered >= t->n_tickets - gathered);
+    size_t gathered = t->gathered.n_pending - t->gathered.n_reads;
+    return gathered > 0 && (t->n_entries == 0 || gathered >= t->n_commands);
 }
 
-static bool must_hold(struct pk_turn *t)
+bool pk_turn_must_hold(struct pk_turn *t)
 {
-    return t->n_flights == t->in_flight || t->standing.transferring ||
+    return t->n_entries == t->in_flight || t->standing.transferring ||
            adoption_is_in_flight(t) || pk_replica_should_wait(t->replica);
 }
 
@@ -379,11 +388,11 @@ static bool mark_is_due(const struct pk_turn *t)
     return t->serving && t->now_ms - t->marked_ms >= t->digest_ms;
 }
 
-/* Proposes what has been gathered. Its place among the flights is taken before, since
- * the answers may come from within. */
-static enum pk_proposed propose(struct pk_turn *t, uint64_t stamp_ms)
+/* Proposes an entry. Its place among the flights is taken before, since the answers may
+ * come from within. */
+static enum pk_proposed propose(struct pk_turn *t, struct pk_gathered g,
+                                uint64_t stamp_ms)
 {
-    struct gathered g = t->gathered;
     struct pk_entry e = {
         .kind = g.kind,
         .needs = g.needs,
@@ -393,24 +402,26 @@ static enum pk_proposed propose(struct pk_turn *t, uint64_t stamp_ms)
         .count = g.count,
     };
     bool moves_clock = g.kind == PK_ENTRY_COMMANDS && g.count > 0;
-    *flight_at(t, t->n_flights) = (struct flight){
-        .batch = e.batch,
-        .kind = g.kind,
-        .stamp_ms = moves_clock ? stamp_ms : 0,
-        .n_tickets = g.n_tickets,
-    };
-    t->n_flights++;
-    t->gathered = (struct gathered){.kind = PK_ENTRY_COMMANDS};
+    uint32_t n_commands = g.n_pending - g.n_reads;
+    pk_flight_push(t, (struct pk_flight){
+                          .batch = e.batch,
+                          .kind = g.kind,
+                          .led = g.led,
+                          .stamp_ms = moves_clock ? stamp_ms : 0,
+                          .n_pending = g.n_pending,
+                      });
+    t->n_commands += n_commands;
     enum pk_proposed outcome = pk_replica_propose(t->replica, &e, g.bytes);
     if (outcome != PK_PROPOSED) {
         t->n_flights--;
-        t->gathered = g;
+        t->n_entries--;
+        t->n_commands -= n_commands;
         return outcome;
     }
     t->since_mark = e.mark ? 0 : t->since_mark + 1;
     t->marked_ms = e.mark ? t->now_ms : t->marked_ms;
     t->counts.entries++;
-    t->counts.commands += g.n_tickets;
+    t->counts.commands += n_commands;
     return outcome;
 }
 
@@ -430,28 +441,33 @@ static enum pk_refusal refusal_for(enum pk_proposed outcome)
 static void propose_barrier(struct pk_turn *t)
 {
     t->barrier = t->last_batch + 1;
-    if (propose(t, 0) != PK_PROPOSED) {
+    if (propose(t, PK_NOTHING_GATHERED, 0) != PK_PROPOSED) {
         t->barrier = 0; /* another turn, another try */
     }
 }
 
 static void propose_gathered(struct pk_turn *t)
 {
-    bool tick = t->gathered.kind == PK_ENTRY_COMMANDS && tick_is_due(t);
-    if (must_hold(t) || (!tick && !is_worth_it(t) && !mark_is_due(t))) {
+    bool only_reads = t->gathered.count == 0 && t->gathered.n_reads > 0;
+    bool mark = mark_is_due(t);
+    bool tick = t->gathered.kind == PK_ENTRY_COMMANDS &&
+                (pk_turn_tick_is_due(t) || (mark && only_reads));
+    if (pk_turn_must_hold(t) || (!tick && !is_worth_it(t) && !mark)) {
         return;
     }
-    if (tick) {
-        struct pk_command c = {.verb = PK_TICK};
-        gather(t, &c, pk_command_size(&c));
+    if (tick && !t->gathered.led) {
+        gather_tick(t);
     }
-    bool only_mark = t->gathered.kind == PK_ENTRY_COMMANDS && t->gathered.count == 0;
-    enum pk_proposed outcome = propose(t, only_mark ? 0 : t->reign.tau_ms);
+    struct pk_gathered g = t->gathered;
+    bool only_mark = g.kind == PK_ENTRY_COMMANDS && g.count == 0;
+    t->gathered = PK_NOTHING_GATHERED;
+    enum pk_proposed outcome = propose(t, g, only_mark ? 0 : t->reign.tau_ms);
     if (outcome == PK_PROPOSED) {
         t->counts.ticks += tick;
         return;
     }
-    refuse_gathered(t, refusal_for(outcome));
+    t->gathered = g;
+    refuse_commands(t, refusal_for(outcome));
 }
 
 /* ---- the end of a turn ---- */
@@ -464,9 +480,9 @@ static void lose_term(struct pk_turn *t)
     t->serving = false;
     pk_reign_end(&t->reign);
     while (t->n_flights > 0) {
-        refuse_first_flight(t);
+        pk_flight_refuse_first(t, PK_REFUSED_UNKNOWN);
     }
-    refuse_gathered(t, PK_REFUSED_NOT_LEADER);
+    refuse_commands(t, PK_REFUSED_NOT_LEADER);
 }
 
 static void look(struct pk_turn *t, uint64_t now_ms)
@@ -523,10 +539,12 @@ void pk_turn_end(struct pk_turn *t, uint64_t now_ms)
         pk_reign_stamp(&t->reign, now_ms);
         propose_gathered(t);
     }
+    pk_reads_end_turn(t);
     tell_standing(t);
 }
 
-uint64_t pk_turn_next_ms(const struct pk_turn *t)
+/* When the leader wants to look at the machine's next deadline, or to compare states. */
+static uint64_t next_entry_ms(const struct pk_turn *t)
 {
     if (!t->serving) {
         return UINT64_MAX;
@@ -544,20 +562,27 @@ uint64_t pk_turn_next_ms(const struct pk_turn *t)
     }
     /* Due. Either something is under way whose end will be a turn, or nobody took the
      * tick. */
-    bool waits = t->n_flights > 0 || t->standing.transferring;
+    bool waits = t->n_entries > 0 || t->standing.transferring;
     return waits ? UINT64_MAX : t->now_ms + RETRY_MS;
+}
+
+uint64_t pk_turn_next_ms(const struct pk_turn *t)
+{
+    uint64_t next = next_entry_ms(t);
+    bool reads = t->n_flights > t->n_entries;
+    return reads && t->now_ms + RETRY_MS < next ? t->now_ms + RETRY_MS : next;
 }
 
 /* ---- the rest ---- */
 
 bool pk_turn_is_empty(const struct pk_turn *t)
 {
-    return t->gathered.n_tickets == 0;
+    return t->gathered.n_pending == 0;
 }
 
 uint64_t pk_turn_pending(const struct pk_turn *t)
 {
-    return t->n_tickets;
+    return t->pending.count;
 }
 
 void pk_turn_drain(struct pk_turn *t)
@@ -574,6 +599,12 @@ void pk_turn_give_up(struct pk_turn *t)
 {
     t->draining = true;
     lose_term(t);
+    while (t->pending.count > 0) { /* reads that were gathered */
+        struct pk_pending_one one = *pk_pending_at(&t->pending, 0);
+        pk_pending_drop_first(&t->pending);
+        refuse(t, one, PK_REFUSED_NOT_LEADER);
+    }
+    t->gathered = PK_NOTHING_GATHERED;
 }
 
 struct pk_turn_counts pk_turn_counts(const struct pk_turn *t)

@@ -2,12 +2,15 @@
 /*
  * Admission: the turns of a node.
  *
- * All commands that arrive in one turn of the loop become one log entry; so do the
- * reads, which thereby see everything acknowledged before them. A turn stamps the entry
- * with cluster time (reign.h), proposes a TICK by itself when something is due, and
- * answers each command when its entry has been applied. It serves only from the moment
- * an entry of its own term has been applied; when leadership is lost, everything pending
- * is answered "unknown", because it may still commit.
+ * All commands that arrive in one turn of the loop become one log entry. A turn stamps
+ * the entry with cluster time (reign.h), proposes a TICK by itself when something is due,
+ * and answers each command when its entry has been applied. It serves only from the
+ * moment an entry of its own term has been applied; when leadership is lost, every
+ * command that is pending is answered "unknown", because it may still commit.
+ *
+ * Reads (pk_command_is_read) are in no entry: each is answered by the node that was
+ * asked, leader or not, from its own state, and sees everything acknowledged before it
+ * (read_index.h). All answers are given in the order in which requests were taken in.
  *
  * Knows no sockets and no loop: the server (libuv) and the simulator drive the same
  * code. Time comes in as milliseconds of the node's own steady clock.
@@ -19,6 +22,7 @@
 #include <stdint.h>
 
 #include "raft/replica.h"
+#include "server/read_index.h"
 #include "server/reign.h"
 
 struct pk_turn;
@@ -38,13 +42,15 @@ enum pk_refusal {
 struct pk_turn_hooks {
     void *ctx;
     /* The command was run: effects begin with its REPLY (after events of time passing;
-     * find it by kind). Borrowed for the call. */
+     * find it by kind). Borrowed for the call. A read has the cluster time as of which it
+     * was answered as its stamp. */
     void (*answer)(void *ctx, struct pk_ticket t, const struct pk_command *c,
                    const struct pk_effects *e);
     /* Nothing is taken in while it runs. */
     void (*refuse)(void *ctx, struct pk_ticket t, enum pk_refusal why);
-    /* All effects of every step on this node, ours or not: the watch stream. Called
-     * after answer, so that a reply goes out before what it caused. */
+    /* All effects of every step on this node, ours or not, and of the reads it answers:
+     * the watch stream. Called after answer, so that a reply goes out before what it
+     * caused. */
     void (*events)(void *ctx, const struct pk_effects *e);
     /* The same with the command, before it; NULL: nobody wants it. */
     void (*stepped)(void *ctx, const struct pk_step *s);
@@ -54,6 +60,9 @@ struct pk_turn_hooks {
     void (*standing)(void *ctx, bool serving, uint64_t leader_id);
     /* See pk_replica_hooks; NULL: nobody wants it. */
     void (*trace)(void *ctx, int level, const char *message);
+    /* Sends a note to another node, which gives it to its own pk_turn_hear; 0: to all
+     * other voters. It may get lost. */
+    void (*note)(void *ctx, uint64_t to, const struct pk_read_note *n);
     /* See pk_replica_hooks; NULL: there are no other nodes. */
     void (*marked)(void *ctx, uint64_t index, uint64_t digest);
     void (*broken)(void *ctx, const char *why);
@@ -70,7 +79,8 @@ struct pk_turn_options {
 
 struct pk_turn_counts {
     uint64_t entries, commands, ticks, unknown, refused;
-    uint64_t finished; /* entries of ours that were applied, or given up */
+    uint64_t reads, rounds; /* answered without an entry; asked other nodes for them */
+    uint64_t finished;      /* entries of ours that were applied, or given up */
     uint64_t reigns;
     uint64_t leaderless_ms; /* own time without a known leader, summed */
     uint64_t left_out_ms;   /* of pauses, see reign.h */
@@ -85,9 +95,12 @@ void pk_turn_free(struct pk_turn *t);
 
 /* Commands are taken in only while serving. */
 bool pk_turn_serving(const struct pk_turn *t);
-/* Takes the command into the present turn; its stamp is ignored. False: not serving, or
- * this turn is full; nothing happened, offer it again in a later turn. The command must
- * be within the bounds of pk_command_wrong, which none above PK_BODY_MAX bytes is. */
+/* Reads are taken in while serving, and on a node that knows its leader. */
+bool pk_turn_reads(const struct pk_turn *t);
+/* Takes the command into the present turn; its stamp is ignored. False: it can't be
+ * served here, or this turn is full; nothing happened, offer it again in a later turn.
+ * The command must be within the bounds of pk_command_wrong, which none above PK_BODY_MAX
+ * bytes is. */
 bool pk_turn_add(struct pk_turn *t, const struct pk_command *c, struct pk_ticket ticket);
 /* Pieces of a backup to be restored (at most PK_BODY_MAX bytes each, in order), and the
  * final adoption; answered like commands (`c` NULL, one REPLY with OK or BADARG and
@@ -95,6 +108,9 @@ bool pk_turn_add(struct pk_turn *t, const struct pk_command *c, struct pk_ticket
 bool pk_turn_add_restore(struct pk_turn *t, struct pk_bytes piece, uint64_t offset,
                          struct pk_ticket ticket);
 bool pk_turn_add_adopt(struct pk_turn *t, struct pk_ticket ticket);
+
+/* Another node has sent this note. End the turn soon after. */
+void pk_turn_hear(struct pk_turn *t, uint64_t from, const struct pk_read_note *n);
 
 /* Ends the turn: looks at the standing, stamps and proposes. Call it after all input of
  * a loop turn, and again when the library may have done something. */

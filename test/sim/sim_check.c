@@ -202,8 +202,22 @@ void sim_check_acked(struct sim_check *k, uint64_t attempt)
     }
 }
 
-void sim_check_answered(struct sim_check *k, uint64_t attempt,
-                        const struct pk_effects *effects)
+/* A read is in no log. Everything that was acknowledged to somebody before it was sent
+ * must have been applied where it is answered; and once it is answered, no later read may
+ * be answered from an earlier state. */
+static void judge_read(struct sim_attempt *a, uint64_t attempt, uint64_t applied)
+{
+    if (applied < a->acked_before) {
+        sim_violation("reads",
+                      "read %" PRIu64 " is answered from the state of entry %" PRIu64
+                      ", and entry %" PRIu64 " was acknowledged before it was sent",
+                      attempt, applied, a->acked_before);
+    }
+    a->index = applied;
+}
+
+void sim_check_answered(struct sim_check *k, uint64_t attempt, const struct pk_command *c,
+                        const struct pk_effects *effects, uint64_t applied)
 {
     struct sim_attempt *a = attempt_at(k, attempt);
     const struct pk_effect *reply = reply_in(effects);
@@ -216,8 +230,9 @@ void sim_check_answered(struct sim_check *k, uint64_t attempt,
     a->fate = SIM_ANSWERED;
     k->sights->answers++;
     sim_queue_note(k->queue, attempt ^ reply->token);
-    if ((pk_verb_fields(a->verb) & PK_F_READ) != 0) {
-        return; /* what a read says is judged by what it says */
+    if (pk_command_is_read(c)) {
+        judge_read(a, attempt, applied);
+        return; /* what it says is judged when it arrives */
     }
     if (a->index == 0) {
         sim_violation("P3", "%s was acknowledged and is not in the log",

@@ -128,6 +128,7 @@ struct sim_logged {
     X(not_leader, "answers `not leader`")                                                \
     X(no_space, "answers `disk full`")                                                   \
     X(reads, "reads compared with what was acknowledged")                                \
+    X(follower_reads, "reads answered by followers")                                     \
     X(beliefs, "grants that clients trusted in")                                         \
     X(beliefs_renewed, "renewals that kept them")                                        \
     X(beliefs_lapsed, "beliefs that ended by the client's own clock")                    \
@@ -221,8 +222,9 @@ void sim_check_stepped(struct sim_check *k, struct sim_applying *a,
                        const struct pk_step *s);
 void sim_check_applied(struct sim_check *k, struct sim_applying *a,
                        const struct pk_entry *e, struct pk_machine *m);
-void sim_check_answered(struct sim_check *k, uint64_t attempt,
-                        const struct pk_effects *effects);
+/* A node has answered the command of the attempt; it has applied the log up to there. */
+void sim_check_answered(struct sim_check *k, uint64_t attempt, const struct pk_command *c,
+                        const struct pk_effects *effects, uint64_t applied);
 void sim_check_refused(struct sim_check *k, uint64_t attempt, bool unknown,
                        bool no_space);
 void sim_check_serving(struct sim_check *k, uint32_t node, uint64_t term);

@@ -425,7 +425,7 @@ static struct packet *pack_install(struct sim_io *s, const struct raft_message *
 }
 
 /* Digests and snapshots go as messages of types that the library has not. */
-enum { MARK = RAFT_TIMEOUT_NOW + 1, CHUNK, HAVE };
+enum { MARK = RAFT_TIMEOUT_NOW + 1, CHUNK, HAVE, NOTE };
 
 static struct packet *new_own(struct sim_io *s, int type, uint64_t peer, size_t len)
 {
@@ -490,6 +490,21 @@ bool sim_io_is_mark(const struct sim_message *m, uint64_t *index, uint64_t *dige
     *index = p->m.append_entries.term;
     *digest = p->m.append_entries.prev_log_index;
     return (int)p->m.type == MARK;
+}
+
+void sim_io_note(struct sim_io *s, uint32_t to, const void *bytes, size_t len)
+{
+    if (to != s->o.place && s->o.net->places[to].who != NULL) {
+        struct packet *p = new_own(s, NOTE, to + 1, len);
+        memcpy(p->pieces, bytes, len);
+        send_own(s, p);
+    }
+}
+
+const void *sim_io_note_in(const struct sim_message *m)
+{
+    const struct packet *p = (const struct packet *)m;
+    return (int)p->m.type == NOTE ? p->pieces : NULL;
 }
 
 static void remember_sent(struct sim_io *s, struct raft_io_send *req)

@@ -63,6 +63,10 @@ struct pk_log_use sim_io_use(void *io);
 void sim_io_tell_mark(struct sim_io *io, uint64_t index, uint64_t digest);
 /* False: the message is for sim_io_receive. */
 bool sim_io_is_mark(const struct sim_message *m, uint64_t *index, uint64_t *digest);
+/* Sends a note to the node at that place, if there is one. */
+void sim_io_note(struct sim_io *io, uint32_t to, const void *bytes, size_t len);
+/* The bytes of a note; NULL: the message is for sim_io_receive. */
+const void *sim_io_note_in(const struct sim_message *m);
 /* A message of another node's sim_io. */
 void sim_io_receive(struct sim_io *io, struct sim_message *m);
 /* Tells the library that its messages are out. After every use of the library. */

@@ -41,7 +41,9 @@ static void on_answer(void *ctx, struct pk_ticket t, const struct pk_command *c,
     if (t.what == 0 || n->condition == SIM_SICK) {
         return; /* 0: the operator's, see sim_operator.c */
     }
-    sim_check_answered(n->shared->check, t.what, e);
+    sim_check_answered(n->shared->check, t.what, c, e,
+                       pk_replica_standing(n->replica).applied_index);
+    n->shared->check->sights->follower_reads += !pk_turn_serving(n->turn);
     uint32_t client = (uint32_t)(t.who % SIM_CLIENTS_MAX);
     struct sim_answer a = {
         .kind = SIM_REPLY, .attempt = t.what, .connection = t.who / SIM_CLIENTS_MAX};
@@ -128,6 +130,18 @@ static void on_marked(void *ctx, uint64_t index, uint64_t digest)
 {
     struct sim_node *n = ctx;
     sim_io_tell_mark(n->io, index, digest);
+}
+
+static void on_note(void *ctx, uint64_t to, const struct pk_read_note *note)
+{
+    struct sim_node *n = ctx;
+    unsigned char bytes[PK_READ_NOTE_BYTES];
+    pk_read_note_encode(note, bytes);
+    for (uint32_t place = 0; place < SIM_NODES_MAX; place++) {
+        if (to == 0 || to == place + 1) {
+            sim_io_note(n->io, place, bytes, sizeof bytes);
+        }
+    }
 }
 
 /* As the process would end: nothing happens to it any more, until it is cleared away. */
@@ -218,7 +232,9 @@ static bool offer(struct sim_node *n, const struct sim_request *r)
     struct pk_command c;
     size_t len = pk_command_decode(r->bytes, r->len, &c);
     PK_ASSERT(len == r->len);
-    if (!pk_turn_serving(n->turn)) {
+    bool here = pk_turn_serving(n->turn) ||
+                (pk_command_is_read(&c) && pk_turn_reads(n->turn));
+    if (!here) {
         refuse(n, ticket_for(r), PK_REFUSED_NOT_LEADER);
         return true;
     }
@@ -315,6 +331,15 @@ static void wait_for_room(struct sim_node *n, struct sim_request *r)
     n->waiting[n->n_waiting++] = r;
 }
 
+static void hear_note(struct sim_node *n, uint64_t from, const void *bytes)
+{
+    struct pk_read_note note;
+    bool sound = pk_read_note_decode(bytes, PK_READ_NOTE_BYTES, &note);
+    PK_ASSERT(sound);
+    sim_node_enter(n);
+    pk_turn_hear(n->turn, from, &note);
+}
+
 static void receive(void *self, struct sim_message *m)
 {
     struct sim_node *n = self;
@@ -324,6 +349,13 @@ static void receive(void *self, struct sim_message *m)
         sim_heap_give(m);
         sim_node_enter(n);
         pk_replica_hear_mark(n->replica, from, index, digest);
+        return;
+    }
+    const void *note = m->from < SIM_NODES_MAX ? sim_io_note_in(m) : NULL;
+    if (note != NULL) {
+        hear_note(n, m->from + 1, note);
+        sim_heap_give(m);
+        expect_turn(n);
         return;
     }
     if (m->from < SIM_NODES_MAX) {
@@ -381,6 +413,7 @@ static struct pk_turn *new_turn(struct sim_node *n, uint64_t origin)
                                         .events = on_events,
                                         .gap = on_gap,
                                         .standing = on_standing,
+                                        .note = on_note,
                                         .marked = on_marked,
                                         .broken = on_broken};
     const struct pk_turn_options options = {.origin = origin,

@@ -10,13 +10,13 @@
 #include "memio.h"
 #include "server/turn.h"
 
-enum { TOLD_MAX = 512, HEARTBEAT_MS = 30 };
+enum { TOLD_MAX = 512, NOTES_MAX = 64, HEARTBEAT_MS = 30 };
 
 struct told {
     uint64_t who;
     bool answered;
     enum pk_status status; /* of an answer */
-    uint64_t lease, token;
+    uint64_t lease, token, left_ms;
     char why[128];
     enum pk_refusal refusal;
 };
@@ -36,6 +36,9 @@ struct node {
     unsigned gaps, standings, closed;
     bool serving;
     uint64_t leader;
+    struct pk_read_note notes[NOTES_MAX]; /* to other nodes, in order */
+    uint64_t noted_to[NOTES_MAX];
+    unsigned n_notes;
     unsigned marks;
     uint64_t mark_index, mark_digest; /* the last one */
     char broken[320];
@@ -64,6 +67,7 @@ static inline void node_answer(void *ctx, struct pk_ticket t, const struct pk_co
     told->status = reply->status;
     told->lease = reply->lease;
     told->token = reply->token;
+    told->left_ms = reply->left_ms;
     snprintf(told->why, sizeof told->why, "%.*s", (int)reply->why.len, reply->why.data);
 }
 
@@ -98,6 +102,14 @@ static inline void node_standing(void *ctx, bool serving, uint64_t leader)
     n->standings++;
 }
 
+static inline void node_note(void *ctx, uint64_t to, const struct pk_read_note *note)
+{
+    struct node *n = ctx;
+    CHECK(n->n_notes < NOTES_MAX);
+    n->noted_to[n->n_notes] = to;
+    n->notes[n->n_notes++] = *note;
+}
+
 static inline void node_marked(void *ctx, uint64_t index, uint64_t digest)
 {
     struct node *n = ctx;
@@ -124,6 +136,7 @@ static inline const char *node_start(struct node *n)
                                   .events = node_events,
                                   .gap = node_gap,
                                   .standing = node_standing,
+                                  .note = node_note,
                                   .marked = node_marked,
                                   .broken = node_broken};
     char why[256] = "";
