@@ -568,12 +568,19 @@ static void forked(void *own)
     pk_etcd_stream_forked(&e->ear.stream);
 }
 
+static void free_site(struct pk_etcd_site *site)
+{
+    pk_url_free(&site->url);
+    free(site->auth.token);
+    pthread_mutex_destroy(&site->auth.mutex);
+}
+
 static void close_etcd(void *own)
 {
     struct pk_etcd *e = own;
     pk_etcd_ear_free(e);
     pk_etcd_caller_free(&e->caller);
-    pk_url_free(&e->site.url);
+    free_site(&e->site);
     (void)pk_door_resize(e->numbers, 0);
     (void)pk_door_resize(e, 0);
 }
@@ -634,6 +641,7 @@ static enum picket_status etcd_open(const char *rest, struct pk_store **out)
 {
     struct pk_etcd *e = pk_door_resize(NULL, sizeof *e);
     *e = (struct pk_etcd){0};
+    pthread_mutex_init(&e->site.auth.mutex, NULL);
     enum picket_status s = read_url(rest, e);
     if (s == PICKET_OK) {
         s = pk_etcd_caller_init(&e->caller, &e->site);
@@ -645,7 +653,7 @@ static enum picket_status etcd_open(const char *rest, struct pk_store **out)
         }
     }
     if (s != PICKET_OK) {
-        pk_url_free(&e->site.url);
+        free_site(&e->site);
         (void)pk_door_resize(e, 0);
         return s;
     }

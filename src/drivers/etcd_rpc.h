@@ -10,29 +10,40 @@
 #ifndef PICKET_DRIVERS_ETCD_RPC_H
 #define PICKET_DRIVERS_ETCD_RPC_H
 
+#include <pthread.h>
+
 #include "client/url.h"
 #include "drivers/etcd_line.h"
 
 /* Which etcd; the same for all who talk to it. */
+/* What etcd gave for our password. All callers of a site share the token, because etcd
+ * takes its time to check a password: on a busy server a caller that can wait for a
+ * second only would never get a token of its own. */
+struct pk_etcd_auth {
+    pthread_mutex_t mutex;
+    char *token; /* NULL: none yet */
+};
+
 struct pk_etcd_site {
     struct pk_url url;
     struct pk_places places;
     char shown[512]; /* the URL, for people */
+    struct pk_etcd_auth auth;
 };
 
 struct pk_etcd_caller {
-    const struct pk_etcd_site *site;
+    struct pk_etcd_site *site;
     struct pk_etcd_line line;
     uint32_t at;    /* the place asked last */
     bool connected; /* to that */
-    char *token;    /* of who has a password */
+    char *token;    /* of who has a password: that of the site when last looked */
     bool open_door; /* there is a password, but nobody is asked for one */
     bool doubt;     /* of the last call */
     bool proven;    /* somebody has answered as gRPC does */
 };
 
 enum picket_status pk_etcd_caller_init(struct pk_etcd_caller *c,
-                                       const struct pk_etcd_site *site);
+                                       struct pk_etcd_site *site);
 void pk_etcd_caller_free(struct pk_etcd_caller *c);
 
 /* Calls, as "KV/Range". OK: the answer's message, good until the next call. STORE also
