@@ -178,9 +178,10 @@ def versions__an_operator_holds_the_version(t):
         contains(done.stderr, "keeps version 1")
         for node in cluster.nodes:
             s.replace_program(node, NEXT)
+        wait_until(lambda: [(n["oldest_version"], n["newest_version"])
+                            for n in s.status()["nodes"]] == [(1, 2)] * 3,
+                   what="the leader to know what each node runs")
         told = s.status()
-        equal([(n["oldest_version"], n["newest_version"]) for n in told["nodes"]],
-              [(1, 2)] * 3)
         equal((told["cluster_version"], told["version_held"]), (1, True))
         text = s.picket("cluster", "status").stdout
         contains(text, "the cluster version is 1, held until 'picket cluster upgrade'")
