@@ -4,12 +4,12 @@
  *
  * A node may answer a read from its own state when two things are known:
  *
- *   - an index at or behind every write that was acknowledged before the read arrived, up
- *     to which this node has applied the log;
- *   - that the leader which named the index still led when the read had arrived.
+ *   - this node has applied every write that was acknowledged before the read arrived;
+ *   - the leader that vouches for it still led when the read had arrived.
  *
- * A leader that has applied an entry of its own term names its last index and begins a
- * *round*: it asks all voters for their term (PROBE). A voter answers with the term that
+ * A leader that has applied an entry of its own term has applied everything that leaders
+ * before it acknowledged, and knows its own. It begins a *round*: it asks all voters for
+ * their term (PROBE). A voter answers with the term that
  * it is in (TERM). When a majority, the leader included, answers with the leader's own
  * term, none of them had voted for another leader by then. So whoever is elected later
  * is elected after the round began, and commits nothing before it. A follower asks its

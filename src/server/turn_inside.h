@@ -22,7 +22,9 @@ struct pk_flight {
     /* Of reads: */
     bool confirmed;
     uint64_t round;    /* that confirms them; 0: none has begun */
-    uint64_t index;    /* up to which the log must have been applied */
+    uint64_t index;    /* on a follower: up to which the log must have been applied. A
+                          leader's own entries are flights before the reads, and all
+                          others were applied before it began to serve. */
     uint64_t clock_ms; /* the leader's cluster time, on a follower */
     uint64_t since_ms;
 };

@@ -142,10 +142,7 @@ static void begin_round(struct pk_turn *t)
     t->asked_ms = t->now_ms;
     for (uint32_t i = 0; i < t->n_flights; i++) {
         struct pk_flight *f = pk_flight_at(t, i);
-        if (!pk_flight_is_entry(f) && f->round == 0) {
-            f->round = n.round;
-            f->index = pk_replica_standing(t->replica).last_index;
-        }
+        f->round = pk_flight_is_entry(f) || f->round != 0 ? f->round : n.round;
     }
     n.kind = t->serving ? PK_READ_PROBE : PK_READ_ASK;
     t->hooks.note(t->hooks.ctx, t->serving ? 0 : t->standing.leader_id, &n);

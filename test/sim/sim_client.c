@@ -44,6 +44,13 @@ static struct pk_bytes decimal(uint64_t v, char out[SIM_DIGITS])
 
 static void patience_ends(void *self, uint64_t what, void *load);
 
+/* Any node may be asked what is; all else goes to the node that the client stays with. */
+static uint32_t node_for(struct sim_client *cl, const struct pk_command *c)
+{
+    bool anywhere = pk_command_is_read(c) && rng_chance(&cl->rng, 500);
+    return anywhere ? (uint32_t)rng_below(&cl->rng, cl->habits->nodes) : cl->node;
+}
+
 static void transmit(struct sim_client *cl, struct sim_call *call)
 {
     call->attempt = sim_check_attempt(cl->shared->check, call->op, call->c.verb);
@@ -54,8 +61,9 @@ static void transmit(struct sim_client *cl, struct sim_call *call)
     call->tries++;
     call->c.principal = decimal(call->attempt, call->principal);
     size_t len = pk_command_size(&call->c);
-    struct sim_request *r = sim_net_message(cl->shared->net, SIM_NODES_MAX + cl->number,
-                                            cl->node, sizeof *r + len);
+    struct sim_request *r =
+        sim_net_message(cl->shared->net, SIM_NODES_MAX + cl->number,
+                        node_for(cl, &call->c), sizeof *r + len);
     r->attempt = call->attempt;
     r->connection = cl->connection;
     r->lease = cl->lease;

@@ -95,6 +95,7 @@ static bool pause_this(struct sim_world *w, struct sim_node *n)
     /* Around one election timeout, or far beyond. */
     uint64_t ms = rng_chance(&w->rng, 500) ? draw_ms(w, 50, 700) : draw_ms(w, 700, 4000);
     sim_world_say(w, "node %" PRIu32 " is paused for %" PRIu64 " ms", n->place + 1, ms);
+    w->net.places[n->place].loses = rng_chance(&w->rng, 500);
     sim_process_pause(&n->process);
     in_ms(w, ms, wake_node, n->process.life * SIM_NODES_MAX + n->place);
     return true;

@@ -26,7 +26,7 @@ static void lose(struct sim_message *m)
     sim_heap_give(m);
 }
 
-static void arrive(void *self, uint64_t unused, void *load)
+void sim_net_arrive(void *self, uint64_t unused, void *load)
 {
     (void)unused;
     struct sim_message *m = load;
@@ -42,8 +42,10 @@ void sim_net_send(struct sim_message *m)
     struct sim_net *n = m->net;
     struct sim_link *link = &n->links[m->from][m->to];
     struct sim_process *to = n->places[m->to].who;
+    bool broken =
+        n->places[m->to].loses && m->from < SIM_NODES_MAX && to != NULL && to->paused;
     n->sent++;
-    if (to == NULL || link->cut || rng_chance(&n->rng, n->loss)) {
+    if (to == NULL || link->cut || broken || rng_chance(&n->rng, n->loss)) {
         lose(m);
         return;
     }
@@ -53,7 +55,7 @@ void sim_net_send(struct sim_message *m)
         at_us += rng_below(&n->rng, n->stall_us);
     }
     link->last_us = at_us > link->last_us ? at_us : link->last_us;
-    sim_process_at(to, link->last_us, arrive, 0, m);
+    sim_process_at(to, link->last_us, sim_net_arrive, 0, m);
 }
 
 void sim_net_cut(struct sim_net *n, uint32_t from, uint32_t to)

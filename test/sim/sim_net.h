@@ -37,6 +37,7 @@ struct sim_link {
 struct sim_place {
     struct sim_process *who;
     void (*receive)(void *self, struct sim_message *m); /* gives the message back */
+    bool loses; /* what other nodes send to it while it is paused: their links break */
 };
 
 struct sim_net {
@@ -55,6 +56,8 @@ void sim_net_init(struct sim_net *n, struct sim_queue *q, struct rng rng);
 /* A new message of `size` bytes in all, to be filled in and sent. */
 void *sim_net_message(struct sim_net *n, uint32_t from, uint32_t to, size_t size);
 void sim_net_send(struct sim_message *m);
+/* A message arrives: what may pile up while its receiver is paused. */
+void sim_net_arrive(void *self, uint64_t unused, void *load);
 void sim_net_cut(struct sim_net *n, uint32_t from, uint32_t to);
 void sim_net_heal(struct sim_net *n);
 

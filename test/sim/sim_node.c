@@ -375,8 +375,13 @@ static void receive(void *self, struct sim_message *m)
 
 void sim_node_resume(struct sim_node *n)
 {
-    /* A loop that wakes up may look at its timers first, or at its sockets. */
-    if (rng_chance(&n->rng, 500)) {
+    /* A loop that wakes up may have its timers run first, or read its sockets, end its
+     * turn, and see only then how late it is. */
+    uint64_t order = rng_below(&n->rng, 4);
+    if (order == 0) {
+        sim_process_resume_with(&n->process, sim_net_arrive);
+    }
+    if (order <= 1 && !n->failed) {
         sim_node_end_turn(n);
     }
     sim_process_resume(&n->process);

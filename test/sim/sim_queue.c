@@ -165,6 +165,25 @@ void sim_process_resume(struct sim_process *p)
     }
 }
 
+void sim_process_resume_with(struct sim_process *p, sim_action *happen)
+{
+    struct sim_event *first = pk_door_resize(NULL, (p->n_backlog + 1) * sizeof *first);
+    size_t n = 0, kept = 0;
+    for (size_t i = 0; i < p->n_backlog; i++) {
+        if (p->backlog[i].happen == happen) {
+            first[n++] = p->backlog[i];
+        } else {
+            p->backlog[kept++] = p->backlog[i];
+        }
+    }
+    p->n_backlog = kept;
+    p->paused = false;
+    for (size_t i = 0; i < n; i++) {
+        let_happen(p->queue, &first[i]);
+    }
+    pk_door_resize(first, 0);
+}
+
 void sim_process_at(struct sim_process *p, uint64_t at_us, sim_action *happen,
                     uint64_t what, void *load)
 {

@@ -75,6 +75,8 @@ void sim_process_kill(struct sim_process *p);
 void sim_process_pause(struct sim_process *p);
 /* What piled up happens now, in order. */
 void sim_process_resume(struct sim_process *p);
+/* Of what piled up only that happens; call sim_process_resume for the rest. */
+void sim_process_resume_with(struct sim_process *p, sim_action *happen);
 /* Schedules for this life of the process; nothing happens to who is dead. */
 void sim_process_at(struct sim_process *p, uint64_t at_us, sim_action *happen,
                     uint64_t what, void *load);
