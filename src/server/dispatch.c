@@ -110,6 +110,14 @@ static bool is_too_new(struct pk_conn *c, const struct pk_command *cmd)
     return true;
 }
 
+/* A read that this node answers, leader or not. Who wants to be sent to the leader is. */
+static bool is_read_here(const struct pk_conn *c, const struct pk_command *cmd)
+{
+    const struct pk_turn *t = c->server->turn;
+    return pk_command_is_read(cmd) && pk_turn_reads(t) &&
+           (pk_turn_serving(t) || !c->redirect);
+}
+
 static bool submit(struct pk_conn *c, const struct pk_command *cmd, uint64_t form)
 {
     bool taken = true;
@@ -117,8 +125,7 @@ static bool submit(struct pk_conn *c, const struct pk_command *cmd, uint64_t for
         pk_conn_stall(c, PK_STALL_ANSWERS);
         return false;
     }
-    bool readable = pk_command_is_read(cmd) && pk_turn_reads(c->server->turn);
-    if (!readable && !pk_dispatch_here(c, &taken)) {
+    if (!is_read_here(c, cmd) && !pk_dispatch_here(c, &taken)) {
         return taken;
     }
     if (pk_command_needs(cmd) > PK_VERSION_OLDEST && c->pending > 0) {

@@ -507,6 +507,9 @@ static void write_replica(struct page *p, const struct pk_metrics *m,
     counter(p, "picket_entries_total", t->entries, "Entries proposed.");
     counter(p, "picket_commands_total", t->commands, "Commands taken in.");
     counter(p, "picket_ticks_total", t->ticks, "Entries for deadlines alone.");
+    counter(p, "picket_reads_total", t->reads, "Reads answered by this node.");
+    counter(p, "picket_read_rounds_total", t->rounds,
+            "Times that other nodes were asked to confirm reads.");
     counter(p, "picket_commands_refused_total", t->refused,
             "Commands taken in and then refused; they were not done.");
     family(p, "picket_guard_interventions_total", "counter",

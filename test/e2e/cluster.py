@@ -280,7 +280,7 @@ class Node:
             return c.ask(*words)
 
     def serves(self):
-        """True when it is the leader, has caught up and answers through the log."""
+        """True when it is the leader, has caught up and has a majority behind it."""
         try:
             self.ask("LOCK", "SHOW", "-", timeout=1)
             return True

@@ -242,7 +242,8 @@ def full_disk__refuses_commands_and_serves_again_when_there_is_room(t):
             check(node.alive(), f"ended: {node.last_words()}")
             equal(health(node, "/healthz"), 200)
             equal(node.ask("CLUSTER", "STATUS")["standing"], "leader")
-            refused(node, "LOCK", "SHOW", "db")
+            refused(node, "LEASE", "OPEN", 60000)
+            equal(node.ask("LOCK", "SHOW", "db")["status"], "OK")
             check(node.metric("picket_no_space_total") > 0, "not counted")
             node.kill()  # and again, on the full disk
             node.start()

@@ -99,8 +99,17 @@ def metrics__count_what_they_say(t):
             equal(leader.metric("picket_watchers"), 1)
             c.ask("LOCK", "UNWATCH")
             equal(leader.metric("picket_watchers"), 0)
-            relayed.ask("LOCK", "SHOW", "db")
+            entries = leader.metric("picket_entries_total")
+            relayed.ask("HELLO", 3)
+            equal(relayed.ask("LOCK", "SHOW", "db")["holders"], 1)
+            equal(follower.metric("picket_relays"), 0)  # it answers by itself,
+            equal(follower.metric("picket_reads_total"), 1)
+            check(follower.metric("picket_read_rounds_total") > 0, "nobody was asked")
+            equal(leader.metric("picket_entries_total"), entries)  # without the log
+            open_lease(relayed)
             equal(follower.metric("picket_relays"), 1)
+            equal(relayed.ask("LOCK", "SHOW", "db")["holders"], 1)
+            equal(follower.metric("picket_reads_total"), 1)
             open_lease(c, 100)  # ends by itself: an entry for a deadline alone
             wait_until(lambda: grown("picket_ticks_total") > 0, what="a tick")
             wait_until(lambda: leader.metric("picket_lease_expired_total") == 1)
@@ -184,11 +193,13 @@ def bench__puts_each_load_on_a_server(t):
         for load, unit in (("latency", "pairs"), ("pairs", "pairs"),
                            ("handoff", "hand-offs"), ("renew", "renewals"),
                            ("hold", "locks")):
-            done = bench("--on", cluster.url, "--clients", 3, "--holds", 20, load)
-            equal((load, done.returncode, done.stderr), (load, 0, ""))
-            told = json.loads(done.stdout)
-            equal((told["load"], told["unit"], told["errors"]), (load, unit, 0))
-            check(told["count"] > 0, f"{load}: nothing was measured")
+            count = 0
+            while count == 0:  # a busy machine may get nothing done in that time
+                done = bench("--on", cluster.url, "--clients", 3, "--holds", 20, load)
+                equal((load, done.returncode, done.stderr), (load, 0, ""))
+                told = json.loads(done.stdout)
+                equal((told["load"], told["unit"], told["errors"]), (load, unit, 0))
+                count = told["count"]
         done = bench("--on", cluster.url, "--clients", 4, "--connections", 2, "pairs")
         equal((done.returncode, done.stderr), (0, ""))
         place = cluster.leader().url.replace("picket", "redis")
