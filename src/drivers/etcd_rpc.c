@@ -206,8 +206,8 @@ static bool share_token(struct pk_etcd_caller *c)
 {
     struct pk_etcd_auth *auth = &c->site->auth;
     pthread_mutex_lock(&auth->mutex);
-    bool another = auth->token != NULL &&
-                   (c->token == NULL || strcmp(auth->token, c->token) != 0);
+    bool another =
+        auth->token != NULL && (c->token == NULL || strcmp(auth->token, c->token) != 0);
     if (another) {
         free(c->token);
         c->token = pk_memory_copy(auth->token);

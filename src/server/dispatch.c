@@ -181,9 +181,8 @@ static bool renews(enum pk_verb v)
 
 /* The answer with what the machine does not say: our wish for the next renewal, and the
  * cluster time, so that ages can be told. */
-static const struct pk_effects *annotate(struct pk_server *s,
-                                         const struct pk_command *cmd,
-                                         const struct pk_effects *e)
+static const struct pk_effects *
+annotate(struct pk_server *s, const struct pk_command *cmd, const struct pk_effects *e)
 {
     uint64_t clock_ms = pk_machine_clock(pk_replica_machine(s->replica));
     pk_effects_reset(&s->annotated);

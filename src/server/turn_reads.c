@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads: taken in, confirmed by rounds (read_index.h), answered from this node's state. */
+/* Reads: taken in, confirmed by rounds (read_index.h), answered from the own state. */
 #include <string.h>
 
 #include "core/door.h"

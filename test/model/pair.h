@@ -15,7 +15,7 @@ struct pair {
     struct watch watch;                         /* the promises, from the effects alone */
     struct pk_effects from_machine, from_model; /* of the last step */
     struct pk_effects from_read; /* of the same command without a step (S6) */
-    char wrong[160];                            /* what the last step found, or "" */
+    char wrong[160];             /* what the last step found, or "" */
     /* A view that is read while commands go on, and what it must turn out to be. */
     unsigned char *viewed, *expected;
     size_t viewed_len, expected_len;

@@ -61,9 +61,8 @@ static void transmit(struct sim_client *cl, struct sim_call *call)
     call->tries++;
     call->c.principal = decimal(call->attempt, call->principal);
     size_t len = pk_command_size(&call->c);
-    struct sim_request *r =
-        sim_net_message(cl->shared->net, SIM_NODES_MAX + cl->number,
-                        node_for(cl, &call->c), sizeof *r + len);
+    struct sim_request *r = sim_net_message(cl->shared->net, SIM_NODES_MAX + cl->number,
+                                            node_for(cl, &call->c), sizeof *r + len);
     r->attempt = call->attempt;
     r->connection = cl->connection;
     r->lease = cl->lease;

@@ -232,8 +232,8 @@ static bool offer(struct sim_node *n, const struct sim_request *r)
     struct pk_command c;
     size_t len = pk_command_decode(r->bytes, r->len, &c);
     PK_ASSERT(len == r->len);
-    bool here = pk_turn_serving(n->turn) ||
-                (pk_command_is_read(&c) && pk_turn_reads(n->turn));
+    bool here =
+        pk_turn_serving(n->turn) || (pk_command_is_read(&c) && pk_turn_reads(n->turn));
     if (!here) {
         refuse(n, ticket_for(r), PK_REFUSED_NOT_LEADER);
         return true;
