@@ -63,10 +63,15 @@ struct pk_node *pk_lock_after(const struct pk_machine *m, struct pk_bytes name)
     return n != NULL && order_name(&name, n) == 0 ? pk_tree_next(n) : n;
 }
 
+static size_t size_of_lock(size_t name_len)
+{
+    return offsetof(struct pk_lock, name) + name_len;
+}
+
 static struct pk_lock *new_lock(struct pk_machine *m, struct pk_bytes name)
 {
     PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
-    struct pk_lock *l = pk_zeroed(offsetof(struct pk_lock, name) + name.len);
+    struct pk_lock *l = pk_pool_zeroed(&m->pool, size_of_lock(name.len));
     l->name_len = (uint8_t)name.len;
     memcpy(l->name, name.data, name.len);
     bool in = pk_tree_insert(&m->locks, &l->node, &name, order_name);
@@ -88,7 +93,7 @@ void pk_lock_free(struct pk_machine *m, struct pk_lock *l)
     pk_tree_erase(&m->locks, &l->node);
     m->stats.locks--;
     m->stats.stored_bytes -= l->name_len;
-    pk_door_resize(l, 0);
+    pk_pool_give(&m->pool, l, size_of_lock(l->name_len));
 }
 
 bool pk_lock_is_closed(const struct pk_lock *l)
@@ -109,15 +114,25 @@ struct pk_claim_part *pk_lock_oldest_hold(const struct pk_lock *l)
 
 /* ---- claims ---- */
 
-struct pk_claim *pk_claim_new(uint32_t n_parts)
+static size_t size_of_claim(uint32_t n_parts)
+{
+    return sizeof(struct pk_claim) + n_parts * sizeof(struct pk_claim_part);
+}
+
+struct pk_claim *pk_claim_new(struct pk_machine *m, uint32_t n_parts)
 {
     PK_ASSERT(n_parts >= 1 && n_parts <= PK_SET_MAX);
-    struct pk_claim *c = pk_zeroed(sizeof *c + n_parts * sizeof c->parts[0]);
+    struct pk_claim *c = pk_pool_zeroed(&m->pool, size_of_claim(n_parts));
     c->n_parts = (uint8_t)n_parts;
     for (uint32_t i = 0; i < n_parts; i++) {
         c->parts[i].index = (uint8_t)i;
     }
     return c;
+}
+
+void pk_claim_drop(struct pk_machine *m, struct pk_claim *c)
+{
+    pk_pool_give(&m->pool, c, size_of_claim(c->n_parts));
 }
 
 bool pk_claim_link_part(struct pk_claim_part *p)
@@ -168,7 +183,7 @@ void pk_claim_free(struct pk_machine *m, struct pk_claim *c)
     pk_blob_free(m, c->value);
     count_claim(m, c, false);
     pk_tree_erase(&c->lease->claims, &c->node);
-    pk_door_resize(c, 0);
+    pk_claim_drop(m, c);
 }
 
 /* An effect about one part of a claim, with what all such effects carry. */
@@ -513,7 +528,7 @@ struct pk_claim *pk_attempt_claim(struct pk_machine *m, const struct pk_attempt 
                                   uint32_t first, uint32_t n)
 {
     const struct pk_command *c = a->c;
-    struct pk_claim *claim = pk_claim_new(n);
+    struct pk_claim *claim = pk_claim_new(m, n);
     claim->lease = a->lease;
     claim->request = c->request;
     claim->seq = m->next_seq++;

@@ -9,6 +9,7 @@
 
 #include "core/item.h"
 #include "core/machine.h"
+#include "core/pool.h"
 #include "core/tree.h"
 
 /* Who owns a timer; also the second sort key. The deadlines of leases are a tree of their
@@ -135,6 +136,7 @@ struct pk_machine {
     uint32_t version;    /* the cluster version in force (N1) */
     bool held;           /* only an operator raises it */
     struct pk_limits limits;
+    struct pk_pool pool;      /* leases, claims, locks, timers, fences, blobs */
     struct pk_tree leases;    /* by id, the remembered ended ones included */
     struct pk_tree deadlines; /* leases that have not ended, by (deadline_ms, id) */
     struct pk_tree openings;  /* leases by opened_by */
@@ -228,6 +230,9 @@ void pk_lease_renew(struct pk_machine *m, const struct pk_command *c);
 void pk_lease_close(struct pk_machine *m, const struct pk_command *c);
 void pk_lease_show(struct pk_machine *m, const struct pk_command *c);
 
+/* One that has joined nothing yet: its fields are zero; and its end. */
+struct pk_lease *pk_lease_new(struct pk_machine *m);
+void pk_lease_drop(struct pk_machine *m, struct pk_lease *l);
 struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id);
 /* PK_END_NONE while the lease is alive, else why it is over; its claims may still be
  * there (S5). */
@@ -298,7 +303,9 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c);
 /* E1. Frees the claim; the locks touched still have to settle. */
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
 struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
-struct pk_claim *pk_claim_new(uint32_t n_parts);
+struct pk_claim *pk_claim_new(struct pk_machine *m, uint32_t n_parts);
+/* Gives back the memory of one that has joined nothing yet. */
+void pk_claim_drop(struct pk_machine *m, struct pk_claim *c);
 /* Puts the claim into its lease. False, and nothing done, when its (request, seq) is
  * there already. */
 bool pk_claim_join(struct pk_machine *m, struct pk_claim *c);
