@@ -195,15 +195,15 @@ static void read_claim(struct pk_reader *r, struct pk_restore *s)
     c->seq = seq;
     c->token = token;
     c->since_ms = since;
-    c->max_hold_ms = max_hold;
-    c->lock_delay_ms = delay;
     c->place = place;
     if (!demand(r, pk_claim_join(m, c))) {
         pk_claim_drop(m, c);
         return;
     }
-    c->value = pk_blob_new(m, value);
-    c->timer = timer == 0 ? NULL : pk_timer_new(m, PK_TIMER_CLAIM, seq, c, timer);
+    pk_claim_agree(m, c, value, max_hold, delay);
+    if (timer != 0) {
+        pk_claim_time(m, c, timer);
+    }
     read_parts(r, m, c);
 }
 

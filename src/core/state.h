@@ -84,6 +84,14 @@ struct pk_claim_part {
     uint8_t index; /* of this part in its claim: the way back to it */
 };
 
+/* What most claims have nothing of. */
+struct pk_terms {
+    struct pk_timer *timer; /* end of a bounded wait or of max-hold, or NULL */
+    struct pk_blob *value;
+    uint32_t max_hold_ms;
+    uint32_t lock_delay_ms;
+};
+
 struct pk_claim {
     struct pk_node node; /* in lease->claims */
     struct pk_lease *lease;
@@ -91,12 +99,9 @@ struct pk_claim {
     uint64_t seq;
     uint64_t token; /* 0: waiting */
     uint64_t since_ms;
-    struct pk_timer *timer; /* end of a bounded wait or of max-hold, or NULL */
-    struct pk_blob *value;
-    uint32_t max_hold_ms;
-    uint32_t lock_delay_ms;
-    uint32_t place; /* in the queue on arrival; 0 when it never waited */
-    uint16_t view;  /* the last view that has its item */
+    struct pk_terms *terms; /* NULL: all zero; pk_claim_terms() reads them */
+    uint32_t place;         /* in the queue on arrival; 0 when it never waited */
+    uint16_t view;          /* the last view that has its item */
     uint8_t n_parts;
     struct pk_claim_part parts[];
 };
@@ -306,6 +311,15 @@ struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
 struct pk_claim *pk_claim_new(struct pk_machine *m, uint32_t n_parts);
 /* Gives back the memory of one that has joined nothing yet. */
 void pk_claim_drop(struct pk_machine *m, struct pk_claim *c);
+/* To read, and to write. */
+const struct pk_terms *pk_claim_terms(const struct pk_claim *c);
+struct pk_terms *pk_claim_own_terms(struct pk_machine *m, struct pk_claim *c);
+/* Sets the terms; a waiting or held claim is timed apart from that. */
+void pk_claim_agree(struct pk_machine *m, struct pk_claim *c, struct pk_bytes value,
+                    uint32_t max_hold_ms, uint32_t lock_delay_ms);
+/* Arms the claim's timer, or takes it away. */
+void pk_claim_time(struct pk_machine *m, struct pk_claim *c, uint64_t at);
+void pk_claim_untime(struct pk_machine *m, struct pk_claim *c);
 /* Puts the claim into its lease. False, and nothing done, when its (request, seq) is
  * there already. */
 bool pk_claim_join(struct pk_machine *m, struct pk_claim *c);

@@ -105,7 +105,7 @@ static struct pk_machine *full_machine(void)
     return m;
 }
 
-TEST(memory__a_lease_with_its_lock_takes_at_most_360_bytes)
+TEST(memory__a_lease_with_its_lock_takes_at_most_350_bytes)
 {
     if (TAP_SANITIZED) {
         SKIP("sanitizers see each thing by itself: there are no slabs");
@@ -114,7 +114,7 @@ TEST(memory__a_lease_with_its_lock_takes_at_most_360_bytes)
     struct pk_machine *m = full_machine();
     size_t each = (now - before) / LEASES;
     printf("# %zu bytes, %zu beyond name and label\n", each, each - NAME - LABEL);
-    CHECK(each - NAME - LABEL <= 360);
+    CHECK(each - NAME - LABEL <= 350);
     pk_machine_free(m);
     CHECK_U64(now, before);
 }
