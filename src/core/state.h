@@ -2,7 +2,7 @@
 /*
  * The machine's fields, private to src/core. README.md says what each means and which
  * inequalities tie them together; the order of the fields is chosen so that a plain hold
- * (one claim, one part, one lock) stays under 256 bytes.
+ * (one claim, one part, one lock) stays under 200 bytes.
  */
 #ifndef PICKET_CORE_STATE_H
 #define PICKET_CORE_STATE_H

@@ -52,7 +52,7 @@ struct pk_view {
     struct view_piece *first, **last; /* *last: the one that is written to, or NULL */
     size_t read;                      /* of the first piece */
     size_t unread;                    /* of all pieces */
-    uint64_t digest;       /* of the state that is viewed */
+    uint64_t digest;                  /* of the state that is viewed */
     uint64_t items;        /* sum of the hashes so far, and of the machine's fields */
     uint64_t lease;        /* the walk is at this lease, or the first one after it, */
     uint64_t request, seq; /* behind this claim of it */
