@@ -311,13 +311,13 @@ struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
 struct pk_claim *pk_claim_new(struct pk_machine *m, uint32_t n_parts);
 /* Gives back the memory of one that has joined nothing yet. */
 void pk_claim_drop(struct pk_machine *m, struct pk_claim *c);
-/* To read, and to write. */
+/* Its terms: to read; and to write, made if it has none. */
 const struct pk_terms *pk_claim_terms(const struct pk_claim *c);
 struct pk_terms *pk_claim_own_terms(struct pk_machine *m, struct pk_claim *c);
-/* Sets the terms; a waiting or held claim is timed apart from that. */
+/* Sets those of a new claim, but for the timer. */
 void pk_claim_agree(struct pk_machine *m, struct pk_claim *c, struct pk_bytes value,
                     uint32_t max_hold_ms, uint32_t lock_delay_ms);
-/* Arms the claim's timer, or takes it away. */
+/* Arms a timer for a claim that has none; takes away the one it has, if any. */
 void pk_claim_time(struct pk_machine *m, struct pk_claim *c, uint64_t at);
 void pk_claim_untime(struct pk_machine *m, struct pk_claim *c);
 /* Puts the claim into its lease. False, and nothing done, when its (request, seq) is
