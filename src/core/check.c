@@ -79,11 +79,12 @@ static const char *check_claim(const struct pk_machine *m, const struct pk_lease
     DEMAND(c->token <= m->last_token, "I2: a token that was never granted");
     DEMAND(c->seq > 0 && c->seq < m->next_seq, "I2: a claim from the future");
     DEMAND(c->since_ms <= m->clock, "I4: a claim that begins in the future");
-    bool timed = c->token == 0 ? c->timer != NULL : c->max_hold_ms != 0;
-    DEMAND(timed == (c->timer != NULL),
+    const struct pk_terms *t = pk_claim_terms(c);
+    bool timed = c->token == 0 ? t->timer != NULL : t->max_hold_ms != 0;
+    DEMAND(timed == (t->timer != NULL),
            "I4: a hold has a timer if and only if it has a max-hold");
-    DEMAND(!timed || timer_in(m, c->timer, c), "I4: a claim's timer is not armed");
-    DEMAND(!timed || (c->timer->kind == PK_TIMER_CLAIM && c->timer->id == c->seq),
+    DEMAND(!timed || timer_in(m, t->timer, c), "I4: a claim's timer is not armed");
+    DEMAND(!timed || (t->timer->kind == PK_TIMER_CLAIM && t->timer->id == c->seq),
            "I4: a claim's timer under another id");
     DEMAND(c->request == 0 || pk_replies_find(l->replies, c->request) == NULL,
            "R3: a request is both claimed and remembered");
@@ -95,7 +96,7 @@ static const char *check_claim(const struct pk_machine *m, const struct pk_lease
         seen->tokens[seen->stats.holds++] = c->token;
     }
     seen->timers += timed;
-    seen->stats.stored_bytes += pk_blob_len(c->value);
+    seen->stats.stored_bytes += pk_blob_len(t->value);
     for (uint32_t i = 0; i < c->n_parts; i++) {
         const char *wrong = check_part(c, &c->parts[i]);
         DEMAND(wrong == NULL, wrong);
@@ -114,7 +115,8 @@ static const char *check_key(const struct pk_lease *l)
     const struct pk_claim *c = PK_OWNER(pk_tree_first(&l->claims), struct pk_claim, node);
     DEMAND(c->n_parts == 1 && c->parts[0].mode == PK_EXCLUSIVE,
            "I10: a key is not one exclusive lock");
-    DEMAND(c->request == 0 && c->max_hold_ms == 0 && c->lock_delay_ms == 0 &&
+    const struct pk_terms *t = pk_claim_terms(c);
+    DEMAND(c->request == 0 && t->max_hold_ms == 0 && t->lock_delay_ms == 0 &&
                c->place == 0,
            "I10: a key is not a plain hold");
     return NULL;

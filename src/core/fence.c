@@ -27,10 +27,15 @@ struct pk_node *pk_fence_after(const struct pk_machine *m, struct pk_bytes name)
     return n != NULL && order_name(&name, n) == 0 ? pk_tree_next(n) : n;
 }
 
+static size_t size_of(size_t name_len)
+{
+    return offsetof(struct pk_fence, name) + name_len;
+}
+
 struct pk_fence *pk_fence_new(struct pk_machine *m, struct pk_bytes name)
 {
     PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
-    struct pk_fence *f = pk_zeroed(offsetof(struct pk_fence, name) + name.len);
+    struct pk_fence *f = pk_pool_zeroed(&m->pool, size_of(name.len));
     f->name_len = (uint8_t)name.len;
     memcpy(f->name, name.data, name.len);
     bool in = pk_tree_insert(&m->fences, &f->node, &name, order_name);
@@ -47,7 +52,7 @@ void pk_fence_free(struct pk_machine *m, struct pk_fence *f)
     pk_tree_erase(&m->fences, &f->node);
     m->stats.fences--;
     m->stats.stored_bytes -= f->name_len;
-    pk_door_resize(f, 0);
+    pk_pool_give(&m->pool, f, size_of(f->name_len));
 }
 
 void pk_fence_keep(struct pk_machine *m, struct pk_fence *f, uint64_t id, uint64_t until)

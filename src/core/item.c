@@ -55,16 +55,17 @@ static void write_lease(struct pk_writer *w, const struct pk_lease *l)
 
 static void write_claim(struct pk_writer *w, const struct pk_claim *c)
 {
+    const struct pk_terms *t = pk_claim_terms(c);
     pk_write_uint(w, c->lease->id);
     pk_write_uint(w, c->request);
     pk_write_uint(w, c->seq);
     pk_write_uint(w, c->token);
     pk_write_uint(w, c->since_ms);
-    pk_write_uint(w, c->max_hold_ms);
-    pk_write_uint(w, c->lock_delay_ms);
+    pk_write_uint(w, t->max_hold_ms);
+    pk_write_uint(w, t->lock_delay_ms);
     pk_write_uint(w, c->place);
-    pk_write_uint(w, c->timer == NULL ? 0 : c->timer->at);
-    pk_write_bytes(w, pk_blob_bytes(c->value));
+    pk_write_uint(w, t->timer == NULL ? 0 : t->timer->at);
+    pk_write_bytes(w, pk_blob_bytes(t->value));
     pk_write_uint(w, c->n_parts);
     for (uint32_t i = 0; i < c->n_parts; i++) {
         pk_write_bytes(w, pk_lock_name(c->parts[i].lock));

@@ -33,7 +33,8 @@ static struct pk_lease *matched(const struct pk_machine *m, const struct pk_comm
         return NULL;
     }
     bool any = c->flags & PK_KEY_ANY;
-    return any || pk_bytes_equal(pk_blob_bytes(key->value), c->value) ? key->lease : NULL;
+    struct pk_bytes value = pk_blob_bytes(pk_claim_terms(key)->value);
+    return any || pk_bytes_equal(value, c->value) ? key->lease : NULL;
 }
 
 static uint64_t new_ttl(const struct pk_machine *m, const struct pk_command *c,

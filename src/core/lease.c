@@ -36,6 +36,16 @@ static int order_request(const void *key, const struct pk_node *node)
     return (a > b) - (a < b);
 }
 
+struct pk_lease *pk_lease_new(struct pk_machine *m)
+{
+    return pk_pool_zeroed(&m->pool, sizeof(struct pk_lease));
+}
+
+void pk_lease_drop(struct pk_machine *m, struct pk_lease *l)
+{
+    pk_pool_give(&m->pool, l, sizeof *l);
+}
+
 struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id)
 {
     struct pk_node *n = pk_tree_find(&m->leases, &id, order_id);
@@ -152,7 +162,7 @@ static bool reopened(struct pk_machine *m, const struct pk_command *c)
 struct pk_lease *pk_lease_begin(struct pk_machine *m, const struct pk_command *c,
                                 bool keyed)
 {
-    struct pk_lease *l = pk_zeroed(sizeof *l);
+    struct pk_lease *l = pk_lease_new(m);
     l->id = m->next_lease++;
     l->ttl_ms = (uint32_t)c->ttl_ms;
     l->opened_by = c->request;
@@ -303,7 +313,7 @@ void pk_lease_free(struct pk_machine *m, struct pk_lease *l)
     }
     pk_blob_free(m, l->label);
     pk_replies_free(&l->replies);
-    pk_door_resize(l, 0);
+    pk_lease_drop(m, l);
 }
 
 void pk_lease_append_ended(struct pk_machine *m, struct pk_lease *l, uint64_t nth)

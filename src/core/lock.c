@@ -63,10 +63,15 @@ struct pk_node *pk_lock_after(const struct pk_machine *m, struct pk_bytes name)
     return n != NULL && order_name(&name, n) == 0 ? pk_tree_next(n) : n;
 }
 
+static size_t size_of_lock(size_t name_len)
+{
+    return offsetof(struct pk_lock, name) + name_len;
+}
+
 static struct pk_lock *new_lock(struct pk_machine *m, struct pk_bytes name)
 {
     PK_ASSERT(name.len > 0 && name.len <= PK_NAME_MAX);
-    struct pk_lock *l = pk_zeroed(offsetof(struct pk_lock, name) + name.len);
+    struct pk_lock *l = pk_pool_zeroed(&m->pool, size_of_lock(name.len));
     l->name_len = (uint8_t)name.len;
     memcpy(l->name, name.data, name.len);
     bool in = pk_tree_insert(&m->locks, &l->node, &name, order_name);
@@ -88,7 +93,7 @@ void pk_lock_free(struct pk_machine *m, struct pk_lock *l)
     pk_tree_erase(&m->locks, &l->node);
     m->stats.locks--;
     m->stats.stored_bytes -= l->name_len;
-    pk_door_resize(l, 0);
+    pk_pool_give(&m->pool, l, size_of_lock(l->name_len));
 }
 
 bool pk_lock_is_closed(const struct pk_lock *l)
@@ -109,15 +114,25 @@ struct pk_claim_part *pk_lock_oldest_hold(const struct pk_lock *l)
 
 /* ---- claims ---- */
 
-struct pk_claim *pk_claim_new(uint32_t n_parts)
+static size_t size_of_claim(uint32_t n_parts)
+{
+    return sizeof(struct pk_claim) + n_parts * sizeof(struct pk_claim_part);
+}
+
+struct pk_claim *pk_claim_new(struct pk_machine *m, uint32_t n_parts)
 {
     PK_ASSERT(n_parts >= 1 && n_parts <= PK_SET_MAX);
-    struct pk_claim *c = pk_zeroed(sizeof *c + n_parts * sizeof c->parts[0]);
+    struct pk_claim *c = pk_pool_zeroed(&m->pool, size_of_claim(n_parts));
     c->n_parts = (uint8_t)n_parts;
     for (uint32_t i = 0; i < n_parts; i++) {
         c->parts[i].index = (uint8_t)i;
     }
     return c;
+}
+
+void pk_claim_drop(struct pk_machine *m, struct pk_claim *c)
+{
+    pk_pool_give(&m->pool, c, size_of_claim(c->n_parts));
 }
 
 bool pk_claim_link_part(struct pk_claim_part *p)
@@ -162,13 +177,54 @@ bool pk_claim_join(struct pk_machine *m, struct pk_claim *c)
     return true;
 }
 
+const struct pk_terms *pk_claim_terms(const struct pk_claim *c)
+{
+    static const struct pk_terms none;
+    return c->terms != NULL ? c->terms : &none;
+}
+
+struct pk_terms *pk_claim_own_terms(struct pk_machine *m, struct pk_claim *c)
+{
+    if (c->terms == NULL) {
+        c->terms = pk_pool_zeroed(&m->pool, sizeof *c->terms);
+    }
+    return c->terms;
+}
+
+void pk_claim_agree(struct pk_machine *m, struct pk_claim *c, struct pk_bytes value,
+                    uint32_t max_hold_ms, uint32_t lock_delay_ms)
+{
+    if (value.len != 0 || max_hold_ms != 0 || lock_delay_ms != 0) {
+        struct pk_terms *t = pk_claim_own_terms(m, c);
+        t->value = pk_blob_new(m, value);
+        t->max_hold_ms = max_hold_ms;
+        t->lock_delay_ms = lock_delay_ms;
+    }
+}
+
+void pk_claim_time(struct pk_machine *m, struct pk_claim *c, uint64_t at)
+{
+    pk_claim_own_terms(m, c)->timer = pk_timer_new(m, PK_TIMER_CLAIM, c->seq, c, at);
+}
+
+void pk_claim_untime(struct pk_machine *m, struct pk_claim *c)
+{
+    if (c->terms != NULL) {
+        pk_timer_free(m, c->terms->timer);
+        c->terms->timer = NULL;
+    }
+}
+
 void pk_claim_free(struct pk_machine *m, struct pk_claim *c)
 {
-    pk_timer_free(m, c->timer);
-    pk_blob_free(m, c->value);
+    pk_claim_untime(m, c);
+    if (c->terms != NULL) {
+        pk_blob_free(m, c->terms->value);
+        pk_pool_give(&m->pool, c->terms, sizeof *c->terms);
+    }
     count_claim(m, c, false);
     pk_tree_erase(&c->lease->claims, &c->node);
-    pk_door_resize(c, 0);
+    pk_claim_drop(m, c);
 }
 
 /* An effect about one part of a claim, with what all such effects carry. */
@@ -192,7 +248,7 @@ static void describe_claim(const struct pk_machine *m, struct pk_effect *e,
     e->since_ms = c->since_ms;
     e->left_ms = pk_lease_left(m, c->lease);
     e->label = pk_blob_bytes(c->lease->label);
-    e->value = pk_blob_bytes(c->value);
+    e->value = pk_blob_bytes(pk_claim_terms(c)->value);
 }
 
 void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t place)
@@ -274,23 +330,22 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
 {
     PK_ASSERT(c->token == 0 && c->lease->end == PK_END_NONE);
     PK_ASSERT(m->last_token < PK_TOKEN_MAX);
-    pk_timer_free(m, c->timer);
-    c->timer = NULL;
+    pk_claim_untime(m, c);
     count_claim(m, c, false);
     c->token = m->last_token = pk_next_token(m);
     pk_work_done(m, c->n_parts);
     uint64_t waited_ms = m->clock - c->since_ms;
     c->since_ms = m->clock;
     count_claim(m, c, true);
-    if (c->max_hold_ms != 0) {
-        uint64_t at = m->clock + c->max_hold_ms;
-        c->timer = pk_timer_new(m, PK_TIMER_CLAIM, c->seq, c, at);
+    const struct pk_terms *terms = pk_claim_terms(c);
+    if (terms->max_hold_ms != 0) {
+        pk_claim_time(m, c, m->clock + terms->max_hold_ms);
     }
     for (uint32_t i = 0; i < c->n_parts; i++) {
         bool linked = pk_claim_link_part(&c->parts[i]);
         PK_ASSERT(linked);
         struct pk_effect e = about(PK_EV_GRANTED, &c->parts[i]);
-        e.value = pk_blob_bytes(c->value);
+        e.value = pk_blob_bytes(terms->value);
         e.lasted_ms = waited_ms;
         pk_event(m, e);
         touch(m, c->parts[i].lock);
@@ -303,7 +358,8 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
 static enum pk_end wait_over(const struct pk_machine *m, const struct pk_claim *c)
 {
     enum pk_end end = pk_lease_over(m, c->lease);
-    bool timed_out = c->timer != NULL && pk_timer_is_due(m, c->timer);
+    const struct pk_timer *timer = pk_claim_terms(c)->timer;
+    bool timed_out = timer != NULL && pk_timer_is_due(m, timer);
     return end == PK_END_NONE && timed_out ? PK_END_TIMED_OUT : end;
 }
 
@@ -518,14 +574,13 @@ struct pk_claim *pk_attempt_claim(struct pk_machine *m, const struct pk_attempt 
                                   uint32_t first, uint32_t n)
 {
     const struct pk_command *c = a->c;
-    struct pk_claim *claim = pk_claim_new(n);
+    struct pk_claim *claim = pk_claim_new(m, n);
     claim->lease = a->lease;
     claim->request = c->request;
     claim->seq = m->next_seq++;
     claim->since_ms = m->clock;
-    claim->max_hold_ms = (uint32_t)c->max_hold_ms;
-    claim->lock_delay_ms = (uint32_t)c->lock_delay_ms;
-    claim->value = pk_blob_new(m, c->value);
+    pk_claim_agree(m, claim, c->value, (uint32_t)c->max_hold_ms,
+                   (uint32_t)c->lock_delay_ms);
     for (uint32_t i = 0; i < n; i++) {
         const struct pk_part *p = &c->parts[first + i];
         struct pk_lock *l = a->locks[first + i];
@@ -556,8 +611,7 @@ static void enqueue(struct pk_machine *m, struct pk_claim *claim,
         pk_event(m, queued);
     }
     if (a->c->wait_ms != PK_WAIT_FOREVER) {
-        uint64_t at = m->clock + a->c->wait_ms;
-        claim->timer = pk_timer_new(m, PK_TIMER_CLAIM, claim->seq, claim, at);
+        pk_claim_time(m, claim, m->clock + a->c->wait_ms);
     }
     pk_item_in(m, PK_ITEM_CLAIM, claim);
 }
@@ -670,6 +724,7 @@ static enum pk_status outcome_of(const struct pk_claim *c, enum pk_end why)
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e)
 {
     bool held = c->token != 0;
+    uint32_t delay_ms = pk_claim_terms(c)->lock_delay_ms;
     pk_work_done(m, c->n_parts);
     pk_item_out(m, PK_ITEM_CLAIM, c);
     for (uint32_t i = 0; i < c->n_parts; i++) {
@@ -681,8 +736,8 @@ void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_endi
         event.why = e->reason;
         event.lasted_ms = m->clock - c->since_ms;
         pk_event(m, event);
-        if (held && c->lock_delay_ms != 0 && unclean(e->why)) {
-            shut(m, p->lock, c->lock_delay_ms);
+        if (held && delay_ms != 0 && unclean(e->why)) {
+            shut(m, p->lock, delay_ms);
         }
         touch(m, p->lock);
     }
@@ -796,15 +851,16 @@ void pk_lock_value(struct pk_machine *m, const struct pk_command *c)
         return;
     }
     bool too_long = c->value.len > m->limits.value_bytes;
-    uint32_t had = pk_blob_len(claim->value);
+    uint32_t had = pk_blob_len(pk_claim_terms(claim)->value);
     if (too_long || (c->value.len > had && !pk_room_for(m, c->value.len - had))) {
         pk_reply_limit(m, c, too_long ? "value_bytes" : "stored_bytes");
         refuse(m, l, c, PK_LIMIT);
         return;
     }
     pk_item_out(m, PK_ITEM_CLAIM, claim);
-    pk_blob_free(m, claim->value);
-    claim->value = pk_blob_new(m, c->value);
+    struct pk_terms *terms = pk_claim_own_terms(m, claim);
+    pk_blob_free(m, terms->value);
+    terms->value = pk_blob_new(m, c->value);
     pk_item_in(m, PK_ITEM_CLAIM, claim);
     pk_reply(m, c, PK_OK)->token = c->token;
     for (uint32_t i = 0; i < claim->n_parts; i++) {

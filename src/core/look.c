@@ -23,7 +23,7 @@ static struct pk_look_claim look_at(const struct pk_claim_part *p, uint32_t plac
         .mode = (enum pk_mode)p->mode,
         .keyed = c->lease->keyed,
         .label = pk_blob_bytes(c->lease->label),
-        .value = pk_blob_bytes(c->value),
+        .value = pk_blob_bytes(pk_claim_terms(c)->value),
     };
 }
 

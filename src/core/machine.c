@@ -21,7 +21,7 @@ struct pk_blob *pk_blob_new(struct pk_machine *m, struct pk_bytes b)
     if (b.len == 0) {
         return NULL;
     }
-    struct pk_blob *blob = pk_door_resize(NULL, sizeof *blob + b.len);
+    struct pk_blob *blob = pk_pool_take(&m->pool, sizeof *blob + b.len);
     blob->len = b.len;
     memcpy(blob->data, b.data, b.len);
     m->stats.stored_bytes += b.len;
@@ -30,9 +30,11 @@ struct pk_blob *pk_blob_new(struct pk_machine *m, struct pk_bytes b)
 
 void pk_blob_free(struct pk_machine *m, struct pk_blob *b)
 {
-    PK_ASSERT(m->stats.stored_bytes >= pk_blob_len(b));
-    m->stats.stored_bytes -= pk_blob_len(b);
-    pk_door_resize(b, 0);
+    if (b != NULL) {
+        PK_ASSERT(m->stats.stored_bytes >= b->len);
+        m->stats.stored_bytes -= b->len;
+        pk_pool_give(&m->pool, b, sizeof *b + b->len);
+    }
 }
 
 uint32_t pk_blob_len(const struct pk_blob *b)
@@ -85,7 +87,7 @@ void pk_timer_disarm(struct pk_machine *m, struct pk_timer *t)
 struct pk_timer *pk_timer_new(struct pk_machine *m, enum pk_timer_kind kind, uint64_t id,
                               void *owner, uint64_t at)
 {
-    struct pk_timer *t = pk_zeroed(sizeof *t);
+    struct pk_timer *t = pk_pool_zeroed(&m->pool, sizeof *t);
     t->kind = kind;
     t->id = id;
     t->owner = owner;
@@ -97,7 +99,7 @@ void pk_timer_free(struct pk_machine *m, struct pk_timer *t)
 {
     if (t != NULL) {
         pk_timer_disarm(m, t);
-        pk_door_resize(t, 0);
+        pk_pool_give(&m->pool, t, sizeof *t);
     }
 }
 
@@ -589,6 +591,7 @@ bool pk_machine_free_some(struct pk_machine *m, uint32_t count)
             pk_view_end(m);
             pk_replies_free(&m->replies);
             pk_door_resize(m->touched, 0);
+            pk_pool_end(&m->pool);
             pk_door_resize(m, 0);
             return true;
         }

@@ -114,7 +114,7 @@ static void read_ending(struct pk_reader *r, struct pk_lease *l)
 static void read_lease(struct pk_reader *r, struct pk_restore *s)
 {
     struct pk_machine *m = s->machine;
-    struct pk_lease *l = pk_zeroed(sizeof *l);
+    struct pk_lease *l = pk_lease_new(m);
     l->id = pk_read_ranged(r, 1, m->next_lease - 1);
     l->ttl_ms = (uint32_t)pk_read_ranged(r, PK_TTL_MIN_MS, PK_TTL_MAX_MS);
     uint64_t deadline = pk_read_ranged(r, 0, 2 * PK_TIME_MAX);
@@ -124,7 +124,7 @@ static void read_lease(struct pk_reader *r, struct pk_restore *s)
     l->keyed = read_flag(r);
     struct pk_bytes label = pk_read_bytes(r, PK_LABEL_CEILING);
     if (r->bad || !demand(r, pk_lease_join(m, l))) {
-        pk_door_resize(l, 0);
+        pk_lease_drop(m, l);
         return;
     }
     pk_lease_arm(m, l, deadline);
@@ -189,21 +189,21 @@ static void read_claim(struct pk_reader *r, struct pk_restore *s)
         !demand(r, l != NULL && pk_lease_claim(l, request) == NULL)) {
         return;
     }
-    struct pk_claim *c = pk_claim_new(n_parts);
+    struct pk_claim *c = pk_claim_new(m, n_parts);
     c->lease = l;
     c->request = request;
     c->seq = seq;
     c->token = token;
     c->since_ms = since;
-    c->max_hold_ms = max_hold;
-    c->lock_delay_ms = delay;
     c->place = place;
     if (!demand(r, pk_claim_join(m, c))) {
-        pk_door_resize(c, 0);
+        pk_claim_drop(m, c);
         return;
     }
-    c->value = pk_blob_new(m, value);
-    c->timer = timer == 0 ? NULL : pk_timer_new(m, PK_TIMER_CLAIM, seq, c, timer);
+    pk_claim_agree(m, c, value, max_hold, delay);
+    if (timer != 0) {
+        pk_claim_time(m, c, timer);
+    }
     read_parts(r, m, c);
 }
 
@@ -211,13 +211,13 @@ static void read_ended(struct pk_reader *r, struct pk_restore *s)
 {
     struct pk_machine *m = s->machine;
     uint64_t least = m->ended_last == NULL ? 1 : m->ended_last->ended_nth + 1;
-    struct pk_lease *l = pk_zeroed(sizeof *l);
+    struct pk_lease *l = pk_lease_new(m);
     uint64_t nth = pk_read_ranged(r, least, m->next_ended - 1);
     l->id = pk_read_ranged(r, 1, m->next_lease - 1);
     l->end = read_end(r);
     l->opened_by = pk_read_uint(r);
     if (r->bad || !demand(r, pk_lease_join(m, l))) {
-        pk_door_resize(l, 0);
+        pk_lease_drop(m, l);
         return;
     }
     pk_lease_append_ended(m, l, nth);

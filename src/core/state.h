@@ -2,13 +2,14 @@
 /*
  * The machine's fields, private to src/core. README.md says what each means and which
  * inequalities tie them together; the order of the fields is chosen so that a plain hold
- * (one claim, one part, one lock) stays under 256 bytes.
+ * (one claim, one part, one lock) stays under 200 bytes.
  */
 #ifndef PICKET_CORE_STATE_H
 #define PICKET_CORE_STATE_H
 
 #include "core/item.h"
 #include "core/machine.h"
+#include "core/pool.h"
 #include "core/tree.h"
 
 /* Who owns a timer; also the second sort key. The deadlines of leases are a tree of their
@@ -83,6 +84,14 @@ struct pk_claim_part {
     uint8_t index; /* of this part in its claim: the way back to it */
 };
 
+/* What most claims have nothing of. */
+struct pk_terms {
+    struct pk_timer *timer; /* end of a bounded wait or of max-hold, or NULL */
+    struct pk_blob *value;
+    uint32_t max_hold_ms;
+    uint32_t lock_delay_ms;
+};
+
 struct pk_claim {
     struct pk_node node; /* in lease->claims */
     struct pk_lease *lease;
@@ -90,12 +99,9 @@ struct pk_claim {
     uint64_t seq;
     uint64_t token; /* 0: waiting */
     uint64_t since_ms;
-    struct pk_timer *timer; /* end of a bounded wait or of max-hold, or NULL */
-    struct pk_blob *value;
-    uint32_t max_hold_ms;
-    uint32_t lock_delay_ms;
-    uint32_t place; /* in the queue on arrival; 0 when it never waited */
-    uint16_t view;  /* the last view that has its item */
+    struct pk_terms *terms; /* NULL: all zero; pk_claim_terms() reads them */
+    uint32_t place;         /* in the queue on arrival; 0 when it never waited */
+    uint16_t view;          /* the last view that has its item */
     uint8_t n_parts;
     struct pk_claim_part parts[];
 };
@@ -135,6 +141,7 @@ struct pk_machine {
     uint32_t version;    /* the cluster version in force (N1) */
     bool held;           /* only an operator raises it */
     struct pk_limits limits;
+    struct pk_pool pool;      /* leases, claims, locks, timers, fences, blobs */
     struct pk_tree leases;    /* by id, the remembered ended ones included */
     struct pk_tree deadlines; /* leases that have not ended, by (deadline_ms, id) */
     struct pk_tree openings;  /* leases by opened_by */
@@ -232,6 +239,9 @@ void pk_lease_renew(struct pk_machine *m, const struct pk_command *c);
 void pk_lease_close(struct pk_machine *m, const struct pk_command *c);
 void pk_lease_show(struct pk_machine *m, const struct pk_command *c);
 
+/* One that has joined nothing yet: its fields are zero; and its end. */
+struct pk_lease *pk_lease_new(struct pk_machine *m);
+void pk_lease_drop(struct pk_machine *m, struct pk_lease *l);
 struct pk_lease *pk_lease_find(const struct pk_machine *m, uint64_t id);
 /* PK_END_NONE while the lease is alive, else why it is over; its claims may still be
  * there (S5). */
@@ -304,7 +314,18 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c);
 /* E1. Frees the claim; the locks touched still have to settle. */
 void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
 struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
-struct pk_claim *pk_claim_new(uint32_t n_parts);
+struct pk_claim *pk_claim_new(struct pk_machine *m, uint32_t n_parts);
+/* Gives back the memory of one that has joined nothing yet. */
+void pk_claim_drop(struct pk_machine *m, struct pk_claim *c);
+/* Its terms: to read; and to write, made if it has none. */
+const struct pk_terms *pk_claim_terms(const struct pk_claim *c);
+struct pk_terms *pk_claim_own_terms(struct pk_machine *m, struct pk_claim *c);
+/* Sets those of a new claim, but for the timer. */
+void pk_claim_agree(struct pk_machine *m, struct pk_claim *c, struct pk_bytes value,
+                    uint32_t max_hold_ms, uint32_t lock_delay_ms);
+/* Arms a timer for a claim that has none; takes away the one it has, if any. */
+void pk_claim_time(struct pk_machine *m, struct pk_claim *c, uint64_t at);
+void pk_claim_untime(struct pk_machine *m, struct pk_claim *c);
 /* Puts the claim into its lease. False, and nothing done, when its (request, seq) is
  * there already. */
 bool pk_claim_join(struct pk_machine *m, struct pk_claim *c);

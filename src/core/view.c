@@ -24,6 +24,7 @@
 
 enum {
     VISITS = 4096, /* things that one read looks at, at most */
+    PIECE = 64 * 1024,
     FRAME_MAX = 10,
     DIGEST_BYTES = 8,
 };
@@ -36,11 +37,22 @@ struct view_name {
     char bytes[PK_NAME_MAX];
 };
 
+/* Items that were written, each in one piece; a larger one has a piece of its size. */
+struct view_piece {
+    struct view_piece *next;
+    size_t len, capacity;
+    unsigned char bytes[];
+};
+
+/* When everything changes before it is read, all items are here at once: about a fifth of
+ * the state, if that is leases and locks. So no byte is here twice, or longer than
+ * needed: a piece that is full is cut to its length, and freed when it has been read. */
 struct pk_view {
     enum view_phase phase;
-    unsigned char *bytes; /* items that were written and not read yet */
-    size_t len, capacity, read;
-    uint64_t digest;       /* of the state that is viewed */
+    struct view_piece *first, **last; /* *last: the one that is written to, or NULL */
+    size_t read;                      /* of the first piece */
+    size_t unread;                    /* of all pieces */
+    uint64_t digest;                  /* of the state that is viewed */
     uint64_t items;        /* sum of the hashes so far, and of the machine's fields */
     uint64_t lease;        /* the walk is at this lease, or the first one after it, */
     uint64_t request, seq; /* behind this claim of it */
@@ -51,30 +63,57 @@ struct pk_view {
 
 /* ---- writing ---- */
 
-static void make_room(struct pk_view *v, size_t more)
+/* No more is written to the last piece. */
+static void close_piece(struct pk_view *v)
 {
-    if (v->len + more > v->capacity && v->read > v->len / 2) {
-        v->len -= v->read;
-        memmove(v->bytes, v->bytes + v->read, v->len);
-        v->read = 0;
+    struct view_piece *p = *v->last;
+    p = pk_door_resize(p, sizeof *p + p->len);
+    *v->last = p;
+    v->last = &p->next;
+}
+
+/* A piece that has so much room behind what is in it. */
+static struct view_piece *piece_for(struct pk_view *v, size_t more)
+{
+    if (*v->last != NULL && (*v->last)->len + more > (*v->last)->capacity) {
+        close_piece(v);
     }
-    if (v->len + more > v->capacity) {
-        size_t twice = 2 * v->capacity;
-        size_t wanted = v->len + more;
-        v->capacity = wanted > twice ? wanted : twice;
-        v->bytes = pk_door_resize(v->bytes, v->capacity);
+    if (*v->last == NULL) {
+        size_t capacity = more > PIECE ? more : PIECE;
+        struct view_piece *p = pk_door_resize(NULL, sizeof *p + capacity);
+        *p = (struct view_piece){.capacity = capacity};
+        *v->last = p;
     }
+    return *v->last;
+}
+
+static void free_first(struct pk_view *v)
+{
+    struct view_piece *p = v->first;
+    v->last = v->last == &p->next ? &v->first : v->last;
+    v->first = p->next;
+    v->read = 0;
+    pk_door_resize(p, 0);
+}
+
+static void append(struct pk_view *v, const void *bytes, size_t len)
+{
+    struct view_piece *p = piece_for(v, len);
+    memcpy(p->bytes + p->len, bytes, len);
+    p->len += len;
+    v->unread += len;
 }
 
 static void append_item(struct pk_view *v, enum pk_item kind, const void *thing)
 {
     struct pk_writer measure = {0};
     pk_item_write(&measure, kind, thing);
-    make_room(v, FRAME_MAX + measure.len);
-    struct pk_writer w = {.out = v->bytes + v->len};
+    struct view_piece *p = piece_for(v, FRAME_MAX + measure.len);
+    struct pk_writer w = {.out = p->bytes + p->len};
     pk_write_uint(&w, measure.len);
     pk_item_write(&w, kind, thing);
-    v->len += w.len;
+    p->len += w.len;
+    v->unread += w.len;
     v->items += pk_item_hash(kind, thing);
 }
 
@@ -194,11 +233,9 @@ static bool walk_fences(struct pk_machine *m, struct pk_view *v, uint32_t *visit
 static bool write_end(struct pk_machine *m, struct pk_view *v, uint32_t *visits)
 {
     (void)m;
-    make_room(v, 2 + DIGEST_BYTES);
-    v->bytes[v->len++] = 1 + DIGEST_BYTES;
-    v->bytes[v->len++] = PK_ITEM_END;
-    pk_put_u64(v->bytes + v->len, v->digest);
-    v->len += DIGEST_BYTES;
+    unsigned char end[2 + DIGEST_BYTES] = {1 + DIGEST_BYTES, PK_ITEM_END};
+    pk_put_u64(end + 2, v->digest);
+    append(v, end, sizeof end);
     --*visits;
     return true;
 }
@@ -212,7 +249,7 @@ static void walk(struct pk_machine *m, size_t enough)
     enum { A_FEW = 64 }; /* between two looks at how much has been written */
     struct pk_view *v = m->view;
     uint32_t left = VISITS;
-    while (left > 0 && v->phase != DONE && v->len - v->read < enough) {
+    while (left > 0 && v->phase != DONE && v->unread < enough) {
         uint32_t visits = left < A_FEW ? left : A_FEW;
         left -= visits;
         if (parts[v->phase](m, v, &visits)) {
@@ -234,30 +271,33 @@ void pk_view_begin(struct pk_machine *m)
     v->digest = pk_machine_digest(m);
     v->ended = m->ended_first;
     v->timed_left = m->n_timed;
-    make_room(v, sizeof head);
-    memcpy(v->bytes, head, sizeof head);
-    v->len = sizeof head;
+    v->last = &v->first;
+    append(v, head, sizeof head);
     append_item(v, PK_ITEM_MACHINE, m);
 }
 
 size_t pk_view_read(struct pk_machine *m, void *to, size_t room)
 {
     struct pk_view *v = m->view;
+    size_t done = 0;
     walk(m, room);
-    size_t ready = v->len - v->read;
-    size_t n = ready < room ? ready : room;
-    memcpy(to, v->bytes + v->read, n);
-    v->read += n;
-    if (v->read == v->len) {
-        v->read = 0;
-        v->len = 0;
+    while (done < room && v->unread > 0) {
+        size_t left = v->first->len - v->read;
+        size_t n = left < room - done ? left : room - done;
+        memcpy((unsigned char *)to + done, v->first->bytes + v->read, n);
+        done += n;
+        v->read += n;
+        v->unread -= n;
+        if (v->read == v->first->len) {
+            free_first(v);
+        }
     }
-    return n;
+    return done;
 }
 
 bool pk_view_is_done(const struct pk_machine *m)
 {
-    return m->view->phase == DONE && m->view->len == 0;
+    return m->view->phase == DONE && m->view->unread == 0;
 }
 
 bool pk_view_is_sound(const struct pk_machine *m)
@@ -268,7 +308,9 @@ bool pk_view_is_sound(const struct pk_machine *m)
 void pk_view_end(struct pk_machine *m)
 {
     if (m->view != NULL) {
-        pk_door_resize(m->view->bytes, 0);
+        while (m->view->first != NULL) {
+            free_first(m->view);
+        }
         pk_door_resize(m->view, 0);
         m->view = NULL;
     }

@@ -29,8 +29,9 @@ def disk_ceiling(log_mib):
 
 
 def memory_ceiling(log_mib):
-    """The process itself, entries in flight, the log, the state and its copies."""
-    return (log_mib + 96) * MIB + 4 * STATE
+    """The process itself, entries in flight, the log, the state and what a snapshot
+    holds of it."""
+    return (log_mib + 96) * MIB + 2 * STATE
 
 
 def on_disk(folder):

@@ -108,9 +108,9 @@ TEST(check__sees_broken_claims)
     BROKEN(held->seq, m->next_seq, "I2: a claim from the future");
     BROKEN(held->seq, 0, "I2: a claim from the future");
     BROKEN(held->since_ms, m->clock + 1, "I4: a claim that begins in the future");
-    BROKEN(held->max_hold_ms, 0,
+    BROKEN(held->terms->max_hold_ms, 0,
            "I4: a hold has a timer if and only if it has a max-hold");
-    BROKEN(held->timer->owner, waiting, "I4: a claim's timer is not armed");
+    BROKEN(held->terms->timer->owner, waiting, "I4: a claim's timer is not armed");
     BROKEN(held->seq, waiting->seq + 1, "I4: a claim's timer under another id");
     BROKEN(held->parts[0].mode, PK_SLOT, "I8: a claim of another kind");
     BROKEN(held->parts[0].index, 1, "I3: a part leads back to another claim");
@@ -157,7 +157,7 @@ TEST(check__sees_broken_keys)
     BROKEN(lease->opened_by, 9, "I10: a keyed lease that a request opened");
     BROKEN(key->parts[0].mode, PK_SHARED, "I10: a key is not one exclusive lock");
     BROKEN(key->request, 1, "I10: a key is not a plain hold");
-    BROKEN(key->lock_delay_ms, 1, "I10: a key is not a plain hold");
+    BROKEN(key->terms->lock_delay_ms, 1, "I10: a key is not a plain hold");
     BROKEN(key->place, 1, "I10: a key is not a plain hold");
     /* Without its key; the lock goes with it. */
     pk_effects_reset(&effects);
@@ -169,8 +169,8 @@ TEST(check__sees_broken_keys)
     /* With a max-hold, and so with the timer that I4 wants. */
     build();
     key = pk_claim_of(pk_lock_oldest_hold(lock("key")));
-    key->max_hold_ms = 5;
-    key->timer = pk_timer_new(m, PK_TIMER_CLAIM, key->seq, key, m->clock + 5);
+    key->terms->max_hold_ms = 5;
+    pk_claim_time(m, key, m->clock + 5);
     expect("I10: a key is not a plain hold");
 }
 
@@ -212,10 +212,8 @@ TEST(check__sees_queues_and_holds_out_of_order)
     struct pk_claim *a = claim(2, 3);
     struct pk_claim *b = claim(1, 3);
     uint64_t seq = a->seq;
-    pk_timer_free(m, a->timer);
-    pk_timer_free(m, b->timer);
-    a->timer = NULL;
-    b->timer = NULL;
+    pk_claim_untime(m, a);
+    pk_claim_untime(m, b);
     a->seq = b->seq;
     b->seq = seq;
     expect("I9: a queue out of order");
