@@ -221,10 +221,10 @@ uint64_t pk_client_request(struct picket *p)
 
 /* Threads that share a client were quicker, by more requests than the store remembers:
  * a first copy that is too old was never run. An acquire is known to the keeper by its
- * number, so that its owner repeats it. */
+ * number, so that its owner repeats it; what has no lease has other numbers. */
 static bool overtaken(const struct pk_command *c, const struct pk_effects *answer)
 {
-    return c->request != 0 && c->verb != PK_LOCK_ACQUIRE && answer->count > 0 &&
+    return c->lease != 0 && c->verb != PK_LOCK_ACQUIRE && answer->count > 0 &&
            answer->list[0].status == PK_TOOOLD;
 }
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "client/client.h"
-#include "core/door.h"
+#include "hooked.h"
 #include "interposed.h"
 #include "statedir.h"
 #include "tap.h"
@@ -157,7 +157,7 @@ static struct {
     struct picket *a, *b;
     struct picket_lock *held;
     uint64_t lease;
-    bool strayed;
+    _Atomic bool strayed;
 } tenant;
 
 static enum picket_status watch_leases(struct pk_store *s, struct pk_command *c,
@@ -188,24 +188,23 @@ static enum picket_status set_value(struct picket_lock *l)
 
 static void check_lease_replaced(enum picket_status (*call)(struct picket_lock *))
 {
-    struct pk_driver watching = pk_local_driver;
-    watching.call = watch_leases;
     bool happened = true;
     for (unsigned step = 0; happened; step++) {
         fresh();
         CHECK(step < STEPS_MAX);
         tenant.a = open_client();
+        hook_client(tenant.a);
         tenant.b = open_client();
         tenant.strayed = false;
         CHECK(picket_acquire(tenant.a, "db", NULL, &tenant.held) == PICKET_OK);
         tenant.lease = picket_lease(tenant.a);
-        tenant.a->driver = &watching;
+        hook = watch_leases;
         interpose(&tenant.a->mutex, step, replace_lease, NULL);
         enum picket_status s = call(tenant.held);
         happened = interpose_end();
         CHECK(s == PICKET_OK || s == PICKET_LOST || s == PICKET_NOTHELD);
         CHECK(!tenant.strayed);
-        tenant.a->driver = &pk_local_driver;
+        hook = NULL;
         picket_close(tenant.a);
         picket_close(tenant.b);
     }
@@ -257,16 +256,15 @@ static enum picket_status release_meanwhile(struct pk_store *s, struct pk_comman
 TEST(order__released_by_two_at_once)
 {
     fresh();
-    struct pk_driver slow = pk_local_driver;
-    slow.call = release_meanwhile;
     struct picket *p = open_client();
+    hook_client(p);
     CHECK(picket_acquire(p, "db", NULL, &second.lock) == PICKET_OK);
-    p->driver = &slow;
+    hook = release_meanwhile;
     CHECK(picket_release(second.lock) == PICKET_OK);
     CHECK(second.begun && pthread_join(second.thread, NULL) == 0);
     CHECK(second.status == PICKET_OK);
     CHECK(picket_state(second.lock) == PICKET_RELEASED);
-    p->driver = &pk_local_driver;
+    hook = NULL;
     picket_close(p);
 }
 
@@ -331,14 +329,13 @@ static enum picket_status deny_renewals(struct pk_store *s, struct pk_command *c
 TEST(order__refused_renewal_ends_nothing)
 {
     fresh();
-    struct pk_driver denying = pk_local_driver;
-    denying.call = deny_renewals;
     struct picket *p = open_client();
+    hook_client(p);
     struct picket_lock *l;
     CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
-    p->driver = &denying;
+    hook = deny_renewals;
     CHECK(picket_extend(p, 0) == PICKET_DENIED);
     CHECK(picket_checkpoint(l, 1) == PICKET_OK);
-    p->driver = &pk_local_driver;
+    hook = NULL;
     picket_close(p);
 }
