@@ -160,9 +160,9 @@ picket_open(const char *url, const struct picket_options *o, struct picket **out
  * the lock handles that are still open. NULL is fine. */
 PICKET_API void picket_close(struct picket *p);
 
-/* Renews now, and lets the lease have this TTL from now on (0: as before). The store never
- * ends the lease before the end that an earlier renewal gave it: should the answer about
- * a shorter TTL get lost, picket_left_ms() still tells the truth. */
+/* Renews now, and lets the lease have this TTL from now on (0: as before). The store
+ * never ends the lease before the end that an earlier renewal gave it: should the answer
+ * about a shorter TTL get lost, picket_left_ms() still tells the truth. */
 PICKET_CHECKED enum picket_status picket_extend(struct picket *p, uint32_t ttl_ms);
 /* The id of the client's lease; 0: not opened yet. */
 PICKET_API uint64_t picket_lease(const struct picket *p);

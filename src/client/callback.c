@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The callbacks of picket_on_renewal(). They run on the thread that renewed, one at a time
- * for each client, and with no mutex of ours: a callback may call the API. `called` of the
- * client is the lock whose callback runs now; a second thread that renews meanwhile only
- * marks what is due, and leaves it to the first.
+ * The callbacks of picket_on_renewal(). They run on the thread that renewed, one at a
+ * time for each client, and with no mutex of ours: a callback may call the API. `called`
+ * of the client is the lock whose callback runs now; a second thread that renews
+ * meanwhile only marks what is due, and leaves it to the first.
  */
 #include "client/client.h"
 #include "client/error.h"

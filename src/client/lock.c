@@ -496,8 +496,8 @@ static bool settled(struct picket_lock *l)
     return s == PICKET_OK || s == PICKET_LOST || s == PICKET_NOTHELD;
 }
 
-/* Its owner has closed it; freed unless the store has something of it, or its own callback
- * is not over. */
+/* Its owner has closed it; freed unless the store has something of it, or its own
+ * callback is not over. */
 static void end_handle(struct picket_lock *l, bool free_of_claims)
 {
     struct picket *p = l->client;

@@ -41,13 +41,13 @@ enum {
 
 /* ---- calls ---- */
 
-/* A fenced write is refused (TOOOLD) when its number is lower than that of the write before
- * it under the same token, so numbers must grow, and from one process to the next as
- * well: a script may run `picket fence put` many times under one token. A process begins
- * anywhere; a refusal tells the fence's number, and the write goes on from there. What is
- * random keeps two processes that go on from the same number from choosing the same next
- * one, which the store would take for a repeat. Numbers of some fences share a place here,
- * which does no harm: any that grow will do. */
+/* A fenced write is refused (TOOOLD) when its number is lower than that of the write
+ * before it under the same token, so numbers must grow, and from one process to the next
+ * as well: a script may run `picket fence put` many times under one token. A process
+ * begins anywhere; a refusal tells the fence's number, and the write goes on from there.
+ * The steps are random: two processes that go on from the same number must not choose
+ * the same next one, which the store would take for a repeat. Several fences may share a
+ * place in this table: any numbers that grow will do. */
 enum { NUMBERS = 1024 };
 
 static const uint64_t first_below = UINT64_C(1) << 40;
@@ -127,7 +127,7 @@ static enum picket_status fail_late(struct pk_store *s, struct pk_remote_ask *a)
     return status;
 }
 
-/* *maybe: it was sent more than once, or is given up while it is on its way. */
+/* *maybe: an earlier copy of what was answered may have been done. */
 static enum picket_status call_once(struct pk_store *s, struct pk_command *c,
                                     uint64_t until_ms, struct pk_effects *out,
                                     bool *maybe)
@@ -147,7 +147,7 @@ static enum picket_status call_once(struct pk_store *s, struct pk_command *c,
         late = pthread_cond_timedwait(&a->answered, &s->mutex, &until);
     }
     enum picket_status status;
-    *maybe = a->maybe || a->in_flight;
+    *maybe = a->maybe;
     if (!a->done) {
         status = fail_late(s, a);
     } else {

@@ -7,7 +7,7 @@
                         # that a server closes its connection
         way.unmute()    # what comes from now on is heard again
 
-    Through(store, b"renew")    # muted, a connection is silent from a request with this on
+    Through(store, b"renew")    # muted, a connection is silent after a request with this
 """
 import contextlib
 import socket
