@@ -339,3 +339,35 @@ TEST(order__refused_renewal_ends_nothing)
     hook = NULL;
     picket_close(p);
 }
+
+static _Atomic unsigned too_old;
+
+static enum picket_status call_all_too_old(struct pk_store *s, struct pk_command *c,
+                                           uint64_t until_ms, struct pk_effects *out)
+{
+    const struct pk_effect refused = {.kind = PK_REPLY, .status = PK_TOOOLD};
+    if (c->verb == PK_LOCK_ACQUIRE || c->verb == PK_LOCK_RELEASE) {
+        pk_effects_add(out, &refused);
+        too_old++;
+        return PICKET_OK;
+    }
+    return pk_local_driver.call(s, c, until_ms, out);
+}
+
+/* Whoever was overtaken tries again, but not for ever. */
+TEST(order__overtaken_again_and_again_ends)
+{
+    fresh();
+    struct picket *p = open_client();
+    struct picket_lock *l, *none;
+    hook_client(p);
+    CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
+    hook = call_all_too_old;
+    too_old = 0;
+    CHECK(picket_try(p, "more", NULL, &none) == PICKET_TOOOLD);
+    CHECK(picket_release(l) == PICKET_TOOOLD);
+    CHECK(too_old > 10 && too_old < 1000);
+    hook = NULL;
+    CHECK(picket_release(l) == PICKET_OK);
+    picket_close(p);
+}
