@@ -11,7 +11,7 @@
 typedef enum picket_status (*hooked_call)(struct pk_store *s, struct pk_command *c,
                                           uint64_t until_ms, struct pk_effects *out);
 
-static _Atomic(hooked_call) hook; /* NULL: none */
+static _Atomic(hooked_call) hook;
 static struct pk_driver hooked_driver;
 
 static enum picket_status call_hook(struct pk_store *s, struct pk_command *c,
@@ -22,10 +22,16 @@ static enum picket_status call_hook(struct pk_store *s, struct pk_command *c,
                        : pk_local_driver.call(s, c, until_ms, out);
 }
 
+/* NULL: calls go to the store as they are. */
+static inline void set_hook(hooked_call call)
+{
+    atomic_store(&hook, call);
+}
+
 /* Before the client does anything. */
 static inline void hook_client(struct picket *p)
 {
-    hook = NULL;
+    set_hook(NULL);
     hooked_driver = pk_local_driver;
     hooked_driver.call = call_hook;
     p->driver = &hooked_driver;

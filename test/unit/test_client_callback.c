@@ -430,10 +430,10 @@ TEST(callback__is_not_called_for_a_closed_handle)
 {
     struct scene s;
     set(&s, LONG_TTL_MS, extend);
-    hook = keep_holds;
+    set_hook(keep_holds);
     picket_lock_close(s.lock);
     CHECK(picket_extend(s.p, 0) == PICKET_OK);
     CHECK_U64(s.calls, 0);
-    hook = NULL;
+    set_hook(NULL);
     strike(&s);
 }

@@ -198,13 +198,13 @@ static void check_lease_replaced(enum picket_status (*call)(struct picket_lock *
         tenant.strayed = false;
         CHECK(picket_acquire(tenant.a, "db", NULL, &tenant.held) == PICKET_OK);
         tenant.lease = picket_lease(tenant.a);
-        hook = watch_leases;
+        set_hook(watch_leases);
         interpose(&tenant.a->mutex, step, replace_lease, NULL);
         enum picket_status s = call(tenant.held);
         happened = interpose_end();
         CHECK(s == PICKET_OK || s == PICKET_LOST || s == PICKET_NOTHELD);
         CHECK(!tenant.strayed);
-        hook = NULL;
+        set_hook(NULL);
         picket_close(tenant.a);
         picket_close(tenant.b);
     }
@@ -259,12 +259,12 @@ TEST(order__released_by_two_at_once)
     struct picket *p = open_client();
     hook_client(p);
     CHECK(picket_acquire(p, "db", NULL, &second.lock) == PICKET_OK);
-    hook = release_meanwhile;
+    set_hook(release_meanwhile);
     CHECK(picket_release(second.lock) == PICKET_OK);
     CHECK(second.begun && pthread_join(second.thread, NULL) == 0);
     CHECK(second.status == PICKET_OK);
     CHECK(picket_state(second.lock) == PICKET_RELEASED);
-    hook = NULL;
+    set_hook(NULL);
     picket_close(p);
 }
 
@@ -333,10 +333,10 @@ TEST(order__refused_renewal_ends_nothing)
     hook_client(p);
     struct picket_lock *l;
     CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
-    hook = deny_renewals;
+    set_hook(deny_renewals);
     CHECK(picket_extend(p, 0) == PICKET_DENIED);
     CHECK(picket_checkpoint(l, 1) == PICKET_OK);
-    hook = NULL;
+    set_hook(NULL);
     picket_close(p);
 }
 
@@ -362,12 +362,12 @@ TEST(order__overtaken_again_and_again_ends)
     struct picket_lock *l, *none;
     hook_client(p);
     CHECK(picket_acquire(p, "db", NULL, &l) == PICKET_OK);
-    hook = call_all_too_old;
+    set_hook(call_all_too_old);
     too_old = 0;
     CHECK(picket_try(p, "more", NULL, &none) == PICKET_TOOOLD);
     CHECK(picket_release(l) == PICKET_TOOOLD);
     CHECK(too_old > 10 && too_old < 1000);
-    hook = NULL;
+    set_hook(NULL);
     CHECK(picket_release(l) == PICKET_OK);
     picket_close(p);
 }
