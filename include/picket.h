@@ -24,7 +24,8 @@
  *    which are written on PICKET_OK only. picket_last_error() has one sentence about the
  *    last call of this thread that failed; closing things leaves it alone.
  *  - A handle belongs to whoever holds it, not to a thread: any thread may use it,
- *    several at a time, except that closing it must be the last use.
+ *    several at a time, except that closing it must be the last use, and that a watch is
+ *    for one thread at a time.
  *  - Durations are milliseconds. Names are 1 to 255 bytes of printable UTF-8, '/' for
  *    hierarchy.
  *  - Options may be NULL, or a zeroed struct with the fields set that you care about.
@@ -159,7 +160,9 @@ picket_open(const char *url, const struct picket_options *o, struct picket **out
  * the lock handles that are still open. NULL is fine. */
 PICKET_API void picket_close(struct picket *p);
 
-/* Renews now, and lets the lease have this TTL from now on (0: as before). */
+/* Renews now, and lets the lease have this TTL from now on (0: as before). The store
+ * never ends the lease before the end that an earlier renewal gave it: should the answer
+ * about a shorter TTL get lost, picket_left_ms() still tells the truth. */
 PICKET_CHECKED enum picket_status picket_extend(struct picket *p, uint32_t ttl_ms);
 /* The id of the client's lease; 0: not opened yet. */
 PICKET_API uint64_t picket_lease(const struct picket *p);
@@ -276,9 +279,21 @@ PICKET_API int picket_loss_fd(struct picket_lock *l);
 /* Why it was lost: "expired", "broken: REASON (by WHO)", "overheld"...; "" while it
  * isn't. */
 PICKET_API const char *picket_loss_reason(const struct picket_lock *l);
-/* Called (by the client's own thread) after every successful renewal, with the new end of
- * the safe time in ms of CLOCK_BOOTTIME; for supervisors of other processes. It must not
- * call Picket. */
+/* Called after every successful renewal, with the new end of the safe time in ms of
+ * CLOCK_BOOTTIME, while the lock is held; for supervisors of other processes. NULL: no
+ * more.
+ *  - It runs on the thread that renewed: the client's own, or one in picket_extend(). The
+ *    callbacks of one client run one at a time. While one runs on the client's own thread
+ *    that renews nothing and hears nothing, so it should return soon.
+ *  - It may call everything here, its own lock and client included: release or close the
+ *    lock, replace itself, extend (which calls nobody again), detach. Except for waiting:
+ *    picket_wait() with a timeout, unless the wait is over, and an acquire with one are
+ *    PICKET_DENIED, since the grant is heard by the thread that the callback is on; use
+ *    picket_try() or picket_enqueue(). picket_close() of its client does nothing but set
+ *    picket_last_error().
+ *  - Once picket_on_renewal(), picket_lock_close(), picket_detach() or picket_close() has
+ *    returned on another thread, the callback has, too, and is not called any more. So
+ *    don't call them with a mutex locked that the callback wants. */
 PICKET_API void picket_on_renewal(struct picket_lock *l,
                                   void (*cb)(uint64_t safe_until_ms, void *ctx),
                                   void *ctx);

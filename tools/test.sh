@@ -65,8 +65,9 @@ echo '== threads (build-tsan)'
 threads=0
 {
     CC=gcc configure build-tsan -Db_sanitize=thread -Doptimization=1 &&
-        meson test -C build-tsan test_cas test_client test_client_fork test_remote \
-            test_remote_time test_remote_watch contend
+        meson test -C build-tsan test_cas test_client test_client_callback \
+            test_client_fork test_client_order test_remote test_remote_time \
+            test_remote_watch contend
 } || threads=$?
 
 python3 tools/tally.py "build:$plain" "build-asan:$sanitized" "build-tsan:$threads"

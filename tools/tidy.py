@@ -39,6 +39,9 @@ RAFT_HEADERS = re.compile(r"raft(\.h|/.*)")
 BANNED_CALLS = re.compile(
     r"\b(strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|gets|alloca"
     r"|rand|time|gettimeofday)\s*\(")
+# A wall clock decides nothing (it may be set back): these show the time to people.
+WALL_CLOCK = re.compile(r"\bCLOCK_(REALTIME|TAI)\w*")
+WALL_CLOCK_FILES = {"src/drivers/card.c", "src/server/log.c"}
 FLOATS = re.compile(r"\b(float|double)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # The brackets keep these patterns from finding themselves.
@@ -174,6 +177,9 @@ def check_c(path, text):
         banned = BANNED_CALLS.search(line)
         if banned:
             yield number, f"{banned.group(1)}() is banned"
+        if (path.startswith("src/") and path not in WALL_CLOCK_FILES and
+                WALL_CLOCK.search(line)):
+            yield number, "a wall clock decides nothing; use host/clock.h"
         if path.startswith("src/core/") and FLOATS.search(line):
             yield number, "no floating point in the core"
     yield from check_functions(code)

@@ -221,10 +221,10 @@ uint64_t pk_client_request(struct picket *p)
 
 /* Threads that share a client were quicker, by more requests than the store remembers:
  * a first copy that is too old was never run. An acquire is known to the keeper by its
- * number, so that its owner repeats it. */
+ * number, so that its owner repeats it; what has no lease has other numbers. */
 static bool overtaken(const struct pk_command *c, const struct pk_effects *answer)
 {
-    return c->request != 0 && c->verb != PK_LOCK_ACQUIRE && answer->count > 0 &&
+    return c->lease != 0 && c->verb != PK_LOCK_ACQUIRE && answer->count > 0 &&
            answer->list[0].status == PK_TOOOLD;
 }
 
@@ -233,7 +233,9 @@ enum picket_status pk_client_call(struct picket *p, struct pk_command *c,
 {
     for (uint32_t failures = 1;; failures++) {
         enum picket_status s = p->driver->call(p->store, c, until_ms, out);
-        while (s == PICKET_OK && failures == 1 && overtaken(c, out)) {
+        for (int i = 0;
+             i < PK_OVERTAKEN_MAX && s == PICKET_OK && failures == 1 && overtaken(c, out);
+             i++) {
             pk_effects_reset(out);
             c->request = pk_client_request(p);
             s = p->driver->call(p->store, c, until_ms, out);
@@ -456,10 +458,8 @@ static void renewed(struct picket *p, uint64_t sent, const struct pk_effect *rep
     pk_keeper_acked(&p->keeper, sent, reply->left_ms, reply->renew_after_ms);
     for (struct picket_lock *l = p->locks; l != NULL; l = l->next) {
         pk_lock_rearm(l);
-        if (l->phase == PK_PHASE_HELD && l->on_renewal != NULL) {
-            l->on_renewal(pk_lock_safe_until(l), l->on_renewal_ctx);
-        }
     }
+    pk_callbacks_due(p);
 }
 
 static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_ms,
@@ -473,17 +473,15 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
     pthread_mutex_lock(&p->renewing);
     uint64_t sent = pk_clock_ms();
     enum picket_status s = p->driver->call(p->store, &c, until_ms, &answer);
-    bool answered = s == PICKET_OK;
-    if (answered) {
-        s = pk_client_verdict(&answer);
-    }
+    s = s == PICKET_OK ? pk_client_verdict(&answer) : s;
+    bool ended = answer.count > 0 && (s == PICKET_LOST || s == PICKET_NOTFOUND);
     pthread_mutex_lock(&p->mutex);
     uint64_t stale = give_up_if_overdue(p); /* lost is final, even if now renewed (P5) */
     if (p->lease != lease) {
         s = pk_fail_plain(PICKET_LOST);
     } else if (s == PICKET_OK) {
         renewed(p, sent, &answer.list[0]);
-    } else if (answered) {
+    } else if (ended) {
         pk_client_lost(p, pk_end_name(answer.list[0].end));
     } else {
         pk_keeper_failed(&p->keeper, pk_clock_ms(), pk_random());
@@ -494,6 +492,7 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
     if (stale != 0) {
         close_lease(p, stale);
     }
+    pk_callbacks_run(p);
     return s;
 }
 
@@ -714,8 +713,6 @@ static void stop_keeper(struct picket *p)
         pthread_mutex_unlock(&p->mutex);
         p->driver->wake(p->store);
         pthread_join(p->thread, NULL);
-        p->running = 0;
-        p->stopping = 0;
     }
 }
 
@@ -726,11 +723,15 @@ void picket_detach(struct picket *p)
     if (pk_client_usable(p) != PICKET_OK) {
         return;
     }
-    stop_keeper(p);
+    /* Not while a lease is being opened: that one is to be attended to. The keeper stays,
+     * without a lease to renew. */
+    pthread_mutex_lock(&p->opening);
     pthread_mutex_lock(&p->mutex);
     pk_client_lost(p, "detached");
     pthread_mutex_unlock(&p->mutex);
     p->driver->attend(p->store, 0);
+    pthread_mutex_unlock(&p->opening);
+    pk_callbacks_end(p);
 }
 
 static void close_client(struct picket *p)
@@ -756,7 +757,9 @@ void picket_close(struct picket *p)
     char why[PK_SENTENCE_MAX];
     /* A forked child leaves the memory as it is: a thread of the parent may have held its
      * mutexes, or those of the allocator, at the fork. */
-    if (p != NULL && !pk_client_inherited(p)) {
+    if (p != NULL && !pk_client_inherited(p) &&
+        pk_callbacks_refuse(p, "picket_close()", "close it when that has returned") ==
+            PICKET_OK) {
         pk_sentence_save(why);
         close_client(p);
         pk_sentence_restore(why);

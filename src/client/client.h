@@ -27,10 +27,17 @@ enum pk_phase {
     PK_PHASE_REFUSED, /* the wait ended without a grant; `verdict` says how */
 };
 
+enum pk_handle {
+    PK_HANDLE_OPEN,
+    PK_HANDLE_ABANDONED, /* closed by its owner, but the store was not told yet */
+    PK_HANDLE_CLOSED,    /* by its own callback; freed when that has returned */
+};
+
 struct picket_lock {
     struct picket *client;
     struct picket_lock *next; /* of the client's list */
     char *name;               /* of its first lock */
+    uint64_t lease;           /* on which it was asked for */
     uint64_t request;
     uint64_t token;
     enum pk_phase phase;
@@ -42,9 +49,10 @@ struct picket_lock {
     bool leaving;           /* a release or cancel is under way, and will tell */
     int loss_fd, ready_fd;  /* -1 until asked for */
     char reason[640];       /* of the loss */
-    bool abandoned;         /* closed by its owner, but the store was not told yet */
+    enum pk_handle handle;
     void (*on_renewal)(uint64_t safe_until_ms, void *ctx);
     void *on_renewal_ctx;
+    bool due; /* a renewal has not been told to on_renewal yet */
 };
 
 /* A store that this process has open, for a forked child to let go of. */
@@ -75,6 +83,7 @@ struct picket {
     uint64_t last_request;
     struct pk_keeper keeper;
     struct picket_lock *locks;
+    struct picket_lock *called; /* whose callback runs now; NULL: none */
     /* Events were missed, so that the keeper has to ask about each claim. */
     bool missed;
     uint64_t missed_since_ms; /* they happened after that */
@@ -96,6 +105,10 @@ bool pk_client_inherited(const struct picket *p);
 enum picket_status pk_client_usable(const struct picket *p);
 /* Makes sure that there is a lease, by `until_ms`. */
 enum picket_status pk_client_lease(struct picket *p, uint64_t until_ms, uint64_t *lease);
+/* How often a request is sent under another number because threads that share the client
+ * were quicker. */
+enum { PK_OVERTAKEN_MAX = 64 };
+
 /* The next request id of the client. */
 uint64_t pk_client_request(struct picket *p);
 /* Runs the command, again and again with growing pauses while the store is out of reach,
@@ -128,9 +141,27 @@ void pk_lock_lost(struct picket_lock *l, const char *reason);
 void pk_lock_refused(struct picket_lock *l, enum picket_status verdict);
 /* Tries again to release the abandoned ones, which would be renewed for ever. */
 void pk_locks_sweep(struct picket *p);
+void pk_lock_discard(struct picket_lock *l);
 /* Sets the descriptors to what phase and clock say. */
 void pk_lock_rearm(struct picket_lock *l);
 uint64_t pk_lock_safe_until(const struct picket_lock *l);
+
+/* ---- callback.c ---- */
+
+/* The lease was renewed, so that callbacks are due; not by a renewal of a callback. Mutex
+ * held. */
+void pk_callbacks_due(struct picket *p);
+/* Runs those that are due, unless another thread is at it. No mutex held. */
+void pk_callbacks_run(struct picket *p);
+/* Whether this thread is in a callback of the client. */
+bool pk_callbacks_inside(const struct picket *p);
+/* DENIED, with a sentence, in a callback of the client; `instead`: what to do. */
+enum picket_status pk_callbacks_refuse(const struct picket *p, const char *call,
+                                       const char *instead);
+/* Replaces a callback, after it has returned if it runs; not when it does so itself. */
+void pk_callbacks_set(struct picket_lock *l, void (*cb)(uint64_t, void *), void *ctx);
+/* Waits for the callback that runs, unless this thread is in it. */
+void pk_callbacks_end(struct picket *p);
 
 /* ---- view.c ---- */
 

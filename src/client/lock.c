@@ -103,6 +103,7 @@ static struct picket_lock *new_lock(struct picket *p, const char *name,
     memset(l, 0, sizeof *l);
     l->client = p;
     l->name = pk_memory_copy(name);
+    l->lease = acquire->lease;
     l->max_hold_ms = acquire->max_hold_ms;
     l->bounded = acquire->wait_ms != PK_WAIT_FOREVER;
     l->hold_until_ms = UINT64_MAX;
@@ -118,7 +119,7 @@ static struct picket_lock *new_lock(struct picket *p, const char *name,
     return l;
 }
 
-static void free_lock(struct picket_lock *l)
+void pk_lock_discard(struct picket_lock *l)
 {
     struct picket *p = l->client;
     pthread_mutex_lock(&p->mutex);
@@ -170,17 +171,16 @@ static uint64_t gaps_of(struct picket *p)
     return gaps;
 }
 
-static enum picket_status finish(struct picket_lock *l, struct pk_command *c,
-                                 uint64_t until_ms);
+static enum picket_status give_back(struct picket_lock *l, enum pk_verb verb,
+                                    uint64_t until_ms);
 
 /* Nobody would be there to use the grant. Should this fail too, the store's own memory of
  * the claim, or the lease's end, has to do. */
 static void take_back(struct picket_lock *l, uint64_t until_ms)
 {
     char why[PK_SENTENCE_MAX];
-    struct pk_command c = {.verb = PK_LOCK_CANCEL, .target = l->request};
     pk_sentence_save(why);
-    enum picket_status unimportant = finish(l, &c, until_ms);
+    enum picket_status unimportant = give_back(l, PK_LOCK_CANCEL, until_ms);
     (void)unimportant;
     pk_sentence_restore(why);
 }
@@ -236,7 +236,7 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
             take_back(l,
                       l->bounded ? pk_clock_ms() + WAIT_SLACK_MS : pk_client_patience(p));
         }
-        free_lock(l);
+        pk_lock_discard(l);
         return s;
     }
     if (news) {
@@ -262,7 +262,7 @@ enum picket_status picket_enqueue(struct picket *p, const struct picket_want *wa
     if (s == PICKET_LOST) {
         s = enqueue(p, &c, wants[0].name, out); /* on a new lease */
     }
-    while (s == PICKET_TOOOLD) {
+    for (int i = 0; s == PICKET_TOOOLD && i < PK_OVERTAKEN_MAX; i++) {
         s = enqueue(p, &c, wants[0].name, out); /* overtaken by threads of ours */
     }
     return s;
@@ -287,11 +287,18 @@ enum picket_status picket_acquire_set(struct picket *p, const struct picket_want
                                       struct picket_lock **out)
 {
     struct picket_lock *l;
-    enum picket_status s = picket_enqueue(p, wants, n, o, &l);
+    bool bounded = o != NULL && o->wait_ms >= 0;
+    enum picket_status s = pk_client_usable(p);
+    if (s == PICKET_OK && (!bounded || o->wait_ms > 0)) {
+        s = pk_callbacks_refuse(p, "an acquire that may wait",
+                                "use picket_try() or picket_enqueue()");
+    }
+    if (s == PICKET_OK) {
+        s = picket_enqueue(p, wants, n, o, &l);
+    }
     if (s != PICKET_OK) {
         return s;
     }
-    bool bounded = o != NULL && o->wait_ms >= 0;
     s = picket_wait(l, bounded ? o->wait_ms + WAIT_SLACK_MS : PICKET_FOREVER);
     if (s == PICKET_OK) {
         *out = l;
@@ -353,15 +360,19 @@ enum picket_status picket_wait(struct picket_lock *l, int64_t timeout_ms)
     }
     struct timespec until =
         pk_clock_monotonic(pk_clock_ms() + (timeout_ms < 0 ? 0 : (uint64_t)timeout_ms));
+    bool inside = pk_callbacks_inside(p);
     int late = 0;
     pthread_mutex_lock(&p->mutex);
-    while (l->phase == PK_PHASE_WAITING && !late) {
+    while (l->phase == PK_PHASE_WAITING && !late && !inside) {
         late = timeout_ms < 0 ? pthread_cond_wait(&p->changed, &p->mutex)
                               : pthread_cond_timedwait(&p->changed, &p->mutex, &until);
     }
     look_at_clock(l);
     s = wait_verdict(l);
     pthread_mutex_unlock(&p->mutex);
+    if (s == PICKET_TIMEOUT && timeout_ms != 0 && inside) {
+        return pk_callbacks_refuse(p, "picket_wait()", "wait on another thread");
+    }
     return s == PICKET_OK ? s : pk_fail_plain(s);
 }
 
@@ -390,29 +401,41 @@ int picket_ready_fd(struct picket_lock *l)
 
 /* ---- giving back ---- */
 
-static void set_leaving(struct picket_lock *l)
+/* Takes the turn to end the claim, after another thread that is at it. Fills in the
+ * command, all of it in one look: a grant or a loss comes before it or after. The phase;
+ * LOST also when the lease is. */
+static enum pk_phase begin_leaving(struct picket_lock *l, struct pk_command *c)
 {
-    pthread_mutex_lock(&l->client->mutex);
-    l->leaving = true;
-    pthread_mutex_unlock(&l->client->mutex);
+    struct picket *p = l->client;
+    pthread_mutex_lock(&p->mutex);
+    while (l->leaving) {
+        pthread_cond_wait(&p->changed, &p->mutex);
+    }
+    enum pk_phase phase = l->phase;
+    bool open = phase == PK_PHASE_WAITING || phase == PK_PHASE_HELD;
+    if (open && l->lease != p->lease) {
+        phase = PK_PHASE_LOST;
+    } else if (open) {
+        bool by_token = phase == PK_PHASE_HELD && c->verb == PK_LOCK_RELEASE;
+        c->verb = by_token ? PK_LOCK_RELEASE : PK_LOCK_CANCEL;
+        c->name = by_token ? pk_text(l->name) : pk_bytes(NULL, 0);
+        c->token = by_token ? l->token : 0;
+        c->target = by_token ? 0 : l->request;
+        c->lease = l->lease;
+        c->request = ++p->last_request;
+        l->leaving = true;
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return phase;
 }
 
 /* Ends the claim by the given command; the phase becomes what the service says. */
-static enum picket_status finish(struct picket_lock *l, struct pk_command *c,
-                                 uint64_t until_ms)
+static enum picket_status leave(struct picket_lock *l, struct pk_command *c,
+                                uint64_t until_ms)
 {
     struct picket *p = l->client;
     struct pk_effects answer = {0};
-    enum picket_status s;
-    c->lease = picket_lease(p);
-    c->request = pk_client_request(p);
-    if (c->lease == 0) {
-        s = pk_fail(PICKET_LOST, "%s was lost before it was released: %s", l->name,
-                    l->reason);
-    } else {
-        set_leaving(l);
-        s = pk_client_call(p, c, until_ms, &answer);
-    }
+    enum picket_status s = pk_client_call(p, c, until_ms, &answer);
     if (answer.count > 0) {
         s = pk_client_verdict(&answer);
     }
@@ -425,51 +448,45 @@ static enum picket_status finish(struct picket_lock *l, struct pk_command *c,
     } else if (open && (s == PICKET_LOST || s == PICKET_NOTHELD)) {
         pk_lock_lost(l, picket_last_error());
     }
+    pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->mutex);
     pk_effects_free(&answer);
     pk_client_absorb(p); /* the next in the queue may be another thread of ours */
     return s;
 }
 
-static enum pk_phase phase_of(const struct picket_lock *l)
+/* By PK_LOCK_RELEASE, as long as it is held; or by PK_LOCK_CANCEL, to which it makes no
+ * difference whether it is. */
+static enum picket_status give_back(struct picket_lock *l, enum pk_verb verb,
+                                    uint64_t until_ms)
 {
-    pthread_mutex_lock(&l->client->mutex);
-    enum pk_phase phase = l->phase;
-    pthread_mutex_unlock(&l->client->mutex);
-    return phase;
+    struct pk_command c = {.verb = verb};
+    switch (begin_leaving(l, &c)) {
+    case PK_PHASE_WAITING:
+    case PK_PHASE_HELD:
+        return leave(l, &c, until_ms);
+    case PK_PHASE_LOST:
+        return verb == PK_LOCK_CANCEL
+                   ? PICKET_OK
+                   : pk_fail(PICKET_LOST, "%s was lost before it was released: %s",
+                             l->name, l->reason);
+    default:
+        return PICKET_OK;
+    }
 }
 
 enum picket_status picket_cancel(struct picket_lock *l)
 {
     enum picket_status s = pk_client_usable(l->client);
-    if (s != PICKET_OK) {
-        return s;
-    }
-    enum pk_phase phase = phase_of(l);
-    bool open = phase == PK_PHASE_WAITING || phase == PK_PHASE_HELD;
-    struct pk_command c = {.verb = PK_LOCK_CANCEL, .target = l->request};
-    return open ? finish(l, &c, pk_client_patience(l->client)) : PICKET_OK;
+    return s == PICKET_OK ? give_back(l, PK_LOCK_CANCEL, pk_client_patience(l->client))
+                          : s;
 }
 
 enum picket_status picket_release(struct picket_lock *l)
 {
     enum picket_status s = pk_client_usable(l->client);
-    if (s != PICKET_OK) {
-        return s;
-    }
-    struct pk_command c = {
-        .verb = PK_LOCK_RELEASE, .name = pk_text(l->name), .token = l->token};
-    switch (phase_of(l)) {
-    case PK_PHASE_HELD:
-        return finish(l, &c, pk_client_patience(l->client));
-    case PK_PHASE_WAITING:
-        return picket_cancel(l);
-    case PK_PHASE_LOST:
-        return pk_fail(PICKET_LOST, "%s was lost before it was released: %s", l->name,
-                       l->reason);
-    default:
-        return PICKET_OK;
-    }
+    return s == PICKET_OK ? give_back(l, PK_LOCK_RELEASE, pk_client_patience(l->client))
+                          : s;
 }
 
 /* True when the service has nothing of this claim any more. */
@@ -479,6 +496,20 @@ static bool settled(struct picket_lock *l)
     return s == PICKET_OK || s == PICKET_LOST || s == PICKET_NOTHELD;
 }
 
+/* Its owner has closed it; freed unless the store has something of it, or its own
+ * callback is not over. */
+static void end_handle(struct picket_lock *l, bool free_of_claims)
+{
+    struct picket *p = l->client;
+    pthread_mutex_lock(&p->mutex);
+    bool called = p->called == l;
+    l->handle = free_of_claims ? PK_HANDLE_CLOSED : PK_HANDLE_ABANDONED;
+    pthread_mutex_unlock(&p->mutex);
+    if (free_of_claims && !called) {
+        pk_lock_discard(l);
+    }
+}
+
 void picket_lock_close(struct picket_lock *l)
 {
     if (l == NULL || pk_client_inherited(l->client)) {
@@ -486,13 +517,8 @@ void picket_lock_close(struct picket_lock *l)
     }
     char why[PK_SENTENCE_MAX];
     pk_sentence_save(why);
-    if (settled(l)) {
-        free_lock(l);
-    } else {
-        pthread_mutex_lock(&l->client->mutex);
-        l->abandoned = true;
-        pthread_mutex_unlock(&l->client->mutex);
-    }
+    pk_callbacks_set(l, NULL, NULL);
+    end_handle(l, settled(l));
     pk_sentence_restore(why);
 }
 
@@ -500,16 +526,43 @@ void pk_locks_sweep(struct picket *p)
 {
     pthread_mutex_lock(&p->mutex);
     struct picket_lock *l = p->locks;
-    while (l != NULL && !l->abandoned) {
+    while (l != NULL && l->handle != PK_HANDLE_ABANDONED) {
         l = l->next;
     }
     pthread_mutex_unlock(&p->mutex);
     if (l != NULL && settled(l)) { /* one at a time: the next renewal does the next */
-        free_lock(l);
+        end_handle(l, true);
     }
 }
 
 /* ---- what it says of itself ---- */
+
+/* What phase and clock say. Mutex held. */
+static enum picket_state state_of(struct picket_lock *l)
+{
+    look_at_clock(l);
+    if (l->phase == PK_PHASE_WAITING) {
+        return PICKET_WAITING;
+    }
+    if (l->phase == PK_PHASE_LOST ||
+        (l->phase == PK_PHASE_REFUSED && l->verdict == PICKET_LOST)) {
+        return PICKET_GONE;
+    }
+    if (l->phase != PK_PHASE_HELD) {
+        return PICKET_RELEASED;
+    }
+    enum pk_trust trust = pk_keeper_trust(&l->client->keeper, pk_clock_ms());
+    return trust == PK_TRUST_SAFE      ? PICKET_HELD
+           : trust == PK_TRUST_OVERDUE ? PICKET_OVERDUE
+                                       : PICKET_SUSPENDED;
+}
+
+static uint64_t left_of(const struct picket_lock *l)
+{
+    uint64_t until = l->phase == PK_PHASE_HELD ? pk_lock_safe_until(l) : 0;
+    uint64_t now = pk_clock_ms();
+    return until > now ? until - now : 0;
+}
 
 enum picket_state picket_state(const struct picket_lock *l)
 {
@@ -519,19 +572,7 @@ enum picket_state picket_state(const struct picket_lock *l)
         return PICKET_GONE;
     }
     pthread_mutex_lock(&l->client->mutex);
-    look_at_clock(mine);
-    enum picket_state state = PICKET_RELEASED;
-    if (l->phase == PK_PHASE_WAITING) {
-        state = PICKET_WAITING;
-    } else if (l->phase == PK_PHASE_LOST ||
-               (l->phase == PK_PHASE_REFUSED && l->verdict == PICKET_LOST)) {
-        state = PICKET_GONE;
-    } else if (l->phase == PK_PHASE_HELD) {
-        enum pk_trust trust = pk_keeper_trust(&l->client->keeper, pk_clock_ms());
-        state = trust == PK_TRUST_SAFE      ? PICKET_HELD
-                : trust == PK_TRUST_OVERDUE ? PICKET_OVERDUE
-                                            : PICKET_SUSPENDED;
-    }
+    enum picket_state state = state_of(mine);
     pthread_mutex_unlock(&l->client->mutex);
     return state;
 }
@@ -545,7 +586,13 @@ const char *picket_state_name(enum picket_state s)
 
 uint64_t picket_token(const struct picket_lock *l)
 {
-    return l->token;
+    if (pk_client_inherited(l->client)) {
+        return l->token; /* nobody else is there to change it */
+    }
+    pthread_mutex_lock(&l->client->mutex);
+    uint64_t token = l->token;
+    pthread_mutex_unlock(&l->client->mutex);
+    return token;
 }
 
 uint64_t picket_safe_until_ms(const struct picket_lock *l)
@@ -572,8 +619,10 @@ enum picket_status picket_checkpoint(struct picket_lock *l, uint64_t need_ms)
     if (usable != PICKET_OK) {
         return usable;
     }
-    enum picket_state state = picket_state(l);
-    uint64_t left = state == PICKET_GONE ? 0 : picket_left_ms(l);
+    pthread_mutex_lock(&l->client->mutex);
+    enum picket_state state = state_of(l);
+    uint64_t left = left_of(l);
+    pthread_mutex_unlock(&l->client->mutex);
     if ((state == PICKET_HELD || state == PICKET_OVERDUE) && left >= need_ms &&
         left > 0) {
         return PICKET_OK;
@@ -612,13 +661,9 @@ const char *picket_loss_reason(const struct picket_lock *l)
 void picket_on_renewal(struct picket_lock *l,
                        void (*cb)(uint64_t safe_until_ms, void *ctx), void *ctx)
 {
-    if (pk_client_usable(l->client) != PICKET_OK) {
-        return;
+    if (pk_client_usable(l->client) == PICKET_OK) {
+        pk_callbacks_set(l, cb, ctx);
     }
-    pthread_mutex_lock(&l->client->mutex);
-    l->on_renewal = cb;
-    l->on_renewal_ctx = ctx;
-    pthread_mutex_unlock(&l->client->mutex);
 }
 
 enum picket_status picket_set_value(struct picket_lock *l, const void *value, size_t len)
@@ -630,10 +675,10 @@ enum picket_status picket_set_value(struct picket_lock *l, const void *value, si
     }
     struct pk_effects answer = {0};
     struct pk_command c = {.verb = PK_LOCK_VALUE,
-                           .lease = picket_lease(p),
+                           .lease = l->lease,
                            .request = pk_client_request(p),
                            .name = pk_text(l->name),
-                           .token = l->token,
+                           .token = picket_token(l),
                            .value = pk_bytes(value, len)};
     s = pk_client_call(p, &c, pk_client_patience(p), &answer);
     if (s == PICKET_OK) {

@@ -344,7 +344,7 @@ const char *pk_command_wrong(const struct pk_command *c)
         wrong = parts_wrong(c, fields);
     }
     if (wrong == NULL && (fields & PK_F_LIMITS)) {
-        wrong = pk_limits_wrong(&c->limits);
+        wrong = pk_limits_change_wrong(&c->limits);
     }
     if (wrong == NULL) {
         wrong = numbers_wrong(c, fields);

@@ -13,7 +13,7 @@
  *     those of name label value reason cursor it has
  *     PARTS:  count, then per lock: name  mode (1 byte)  slots
  *     LEASES: count, then ids of 8 bytes each, little endian
- *     LIMITS: count, then one integer per limit in the order of PK_LIMITS
+ *     LIMITS: count, then one integer per limit in the order of PK_LIMITS; 0: as it is
  *
  * The format is that of a cluster version (pk_command_needs); the containers (journal,
  * log entry) carry the number.

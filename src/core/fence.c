@@ -202,7 +202,10 @@ void pk_fence_set(struct pk_machine *m, const struct pk_command *c)
     if (f != NULL && pk_fencing(f->token, c->token) == PK_FENCING_HELD &&
         c->request != 0 && c->request <= f->request) {
         /* F3: a late copy of an earlier write must not undo the one after it. */
-        pk_reply(m, c, c->request == f->request ? PK_OK : PK_TOOOLD)->token = f->token;
+        struct pk_effect *e =
+            pk_reply(m, c, c->request == f->request ? PK_OK : PK_TOOOLD);
+        e->token = f->token;
+        e->request = f->request;
         return;
     }
     enum pk_fencing rule;

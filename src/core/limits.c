@@ -25,6 +25,21 @@ const char *pk_limits_wrong(const struct pk_limits *l)
     return NULL;
 }
 
+void pk_limits_change(struct pk_limits *l, const struct pk_limits *change)
+{
+#define X(name, initial, ceiling, text)                                                  \
+    l->name = change->name != 0 ? change->name : l->name;
+    PK_LIMITS(X)
+#undef X
+}
+
+const char *pk_limits_change_wrong(const struct pk_limits *change)
+{
+    struct pk_limits l = pk_limits_default();
+    pk_limits_change(&l, change);
+    return pk_limits_wrong(&l);
+}
+
 void pk_limits_write(struct pk_writer *w, const struct pk_limits *l)
 {
     pk_write_uint(w, LIMIT_COUNT);

@@ -66,6 +66,9 @@ struct pk_limits pk_limits_default(void);
 /* NULL when each limit is between 1 and its ceiling, else a sentence about the first that
  * isn't. */
 const char *pk_limits_wrong(const struct pk_limits *l);
+/* The same of a change, in which 0 means: as it is. */
+const char *pk_limits_change_wrong(const struct pk_limits *change);
+void pk_limits_change(struct pk_limits *l, const struct pk_limits *change);
 void pk_limits_write(struct pk_writer *w, const struct pk_limits *l);
 void pk_limits_read(struct pk_reader *r, struct pk_limits *l);
 

@@ -400,7 +400,7 @@ static bool is_leaseless(enum pk_verb v)
 
 static void configure(struct pk_machine *m, const struct pk_command *c)
 {
-    m->limits = c->limits;
+    pk_limits_change(&m->limits, &c->limits); /* C1 */
     pk_reply(m, c, PK_OK);
 }
 

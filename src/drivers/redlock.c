@@ -344,8 +344,9 @@ static enum picket_status lease_renew(void *own, uint64_t lease, uint64_t *ttl_m
         s = renew_page(r, holds, pairs, count, until_ms);
     }
     if (s != PICKET_OK) {
-        /* Some keys may have the new TTL already: what we trust is the shorter one. */
-        r->nodes.ttl_ms = before < r->nodes.ttl_ms ? before : r->nodes.ttl_ms;
+        /* The client trusts in the TTL of before, so that keys taken next must last as
+         * long; no key was made shorter (outlast in redlock.lua). */
+        r->nodes.ttl_ms = before;
         return s;
     }
     *ttl_ms = less_drift(r->nodes.ttl_ms);

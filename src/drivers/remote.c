@@ -36,27 +36,53 @@ enum {
     SILENCE_MS = 2000,        /* until a lease says how much time there is */
     CLAIM_PATIENCE_MS = 2000, /* to ask about one claim */
     WATCH_PATIENCE_MS = 5000, /* for a watch to begin */
+    WRITE_TRIES = 16,         /* of a fenced write that others overtake */
 };
 
 /* ---- calls ---- */
 
-/* A fenced write is refused when its number is lower than that of the one before it, so
- * numbers must grow, and from one process to the next as well: a script may run `picket
- * fence put` many times under one token. Wall-clock microseconds do that without any
- * memory. Nothing is timed by them: should the clock be set back, a write is refused
- * ("too old") and not lost in silence. */
-static uint64_t number_write(void)
+/* A fenced write is refused (TOOOLD) when its number is lower than that of the write
+ * before it under the same token, so numbers must grow, and from one process to the next
+ * as well: a script may run `picket fence put` many times under one token. A process
+ * begins anywhere; a refusal tells the fence's number, and the write goes on from there.
+ * The steps are random: two processes that go on from the same number must not choose
+ * the same next one, which the store would take for a repeat. Several fences may share a
+ * place in this table: any numbers that grow will do. */
+enum { NUMBERS = 1024 };
+
+static const uint64_t first_below = UINT64_C(1) << 40;
+static const uint64_t step_below = UINT64_C(1) << 30;
+
+static _Atomic uint64_t *last_number(const struct pk_command *c)
 {
-    static _Atomic uint64_t last;
-    struct timespec t;
-    PK_ASSERT(clock_gettime(CLOCK_REALTIME, &t) == 0);
-    uint64_t now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-    uint64_t before = atomic_load(&last);
+    static _Atomic uint64_t last[NUMBERS];
+    uint64_t hash = UINT64_C(14695981039346656037) ^ c->token; /* FNV-1a */
+    for (uint32_t i = 0; i < c->name.len; i++) {
+        hash = (hash ^ (unsigned char)c->name.data[i]) * UINT64_C(1099511628211);
+    }
+    return &last[hash % NUMBERS];
+}
+
+static uint64_t number_write(const struct pk_command *c)
+{
+    _Atomic uint64_t *last = last_number(c);
+    uint64_t before = atomic_load(last);
     uint64_t number;
     do {
-        number = now > before ? now : before + 1;
-    } while (!atomic_compare_exchange_weak(&last, &before, number));
+        bool go_on = before != 0 && before < UINT64_MAX - step_below;
+        number =
+            1 + (go_on ? before + pk_random() % step_below : pk_random() % first_below);
+    } while (!atomic_compare_exchange_weak(last, &before, number));
     return number;
+}
+
+/* The fence of the command has that number. */
+static void note_number(const struct pk_command *c, uint64_t number)
+{
+    _Atomic uint64_t *last = last_number(c);
+    uint64_t before = atomic_load(last);
+    while (before < number && !atomic_compare_exchange_weak(last, &before, number)) {
+    }
 }
 
 /* What stands in the way, for people. Mutex held. */
@@ -95,18 +121,16 @@ static enum picket_status fail_late(struct pk_store *s, struct pk_remote_ask *a)
     return status;
 }
 
-static enum picket_status remote_call(struct pk_store *s, struct pk_command *c,
-                                      uint64_t until_ms, struct pk_effects *out)
+/* *maybe: an earlier copy of what was answered may have been done. */
+static enum picket_status call_once(struct pk_store *s, struct pk_command *c,
+                                    uint64_t until_ms, struct pk_effects *out,
+                                    bool *maybe)
 {
-    const char *wrong = pk_command_wrong(c);
-    if (wrong != NULL) {
-        return pk_fail(PICKET_BADARG, "%s", wrong);
-    }
     struct timespec until = pk_clock_monotonic(until_ms);
     pthread_mutex_lock(&s->mutex);
     struct pk_remote_ask *a = pk_remote_ask_new(s, PK_REMOTE_ASK_CALL);
     if (c->verb == PK_FENCE_SET && c->request == 0) {
-        c->request = number_write(); /* with the mutex: sent in the order of numbers */
+        c->request = number_write(c); /* with the mutex: sent in the order of numbers */
     }
     a->verb = c->verb;
     a->only_reads = pk_command_is_read(c);
@@ -117,6 +141,7 @@ static enum picket_status remote_call(struct pk_store *s, struct pk_command *c,
         late = pthread_cond_timedwait(&a->answered, &s->mutex, &until);
     }
     enum picket_status status;
+    *maybe = a->maybe;
     if (!a->done) {
         status = fail_late(s, a);
     } else {
@@ -128,6 +153,49 @@ static enum picket_status remote_call(struct pk_store *s, struct pk_command *c,
     }
     pthread_mutex_unlock(&s->mutex);
     return status;
+}
+
+/* A fenced write that has no number yet. Other writers under its token may have been
+ * quicker: then it takes a higher number, as long as it was certainly not done. */
+static enum picket_status call_numbered(struct pk_store *s, struct pk_command *c,
+                                        uint64_t until_ms, struct pk_effects *out)
+{
+    enum picket_status status = PICKET_OK;
+    bool repeat = c->request != 0; /* of a call that ended in UNKNOWN */
+    bool again = true;
+    for (int i = 0; again; i++) {
+        bool maybe = false;
+        status = call_once(s, c, until_ms, out, &maybe);
+        again = status == PICKET_OK && out->list[0].status == PK_TOOOLD;
+        if (again) {
+            note_number(c, out->list[0].request);
+        }
+        if (again && (repeat || maybe)) {
+            return pk_fail(PICKET_UNKNOWN,
+                           "another write under the same token came after this one, or "
+                           "before it: it may or may not have been done");
+        }
+        again = again && i < WRITE_TRIES;
+        if (again) {
+            pk_effects_reset(out);
+        }
+        if (again || (status == PICKET_UNREACHABLE && !repeat)) {
+            c->request = 0; /* nobody has seen that number */
+        }
+    }
+    return status;
+}
+
+static enum picket_status remote_call(struct pk_store *s, struct pk_command *c,
+                                      uint64_t until_ms, struct pk_effects *out)
+{
+    bool unused;
+    const char *wrong = pk_command_wrong(c);
+    if (wrong != NULL) {
+        return pk_fail(PICKET_BADARG, "%s", wrong);
+    }
+    return c->verb == PK_FENCE_SET ? call_numbered(s, c, until_ms, out)
+                                   : call_once(s, c, until_ms, out, &unused);
 }
 
 static enum picket_status remote_claim(struct pk_store *s, uint64_t lease,

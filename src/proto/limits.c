@@ -35,12 +35,12 @@ const char *pk_proto_read_limits(const struct pk_bytes *args, uint32_t n,
             return no_such_limit;
         }
         uint64_t v;
-        if (!pk_resp_number(args[i + 1], &v) || v > UINT32_MAX) {
+        if (!pk_resp_number(args[i + 1], &v) || v == 0 || v > UINT32_MAX) {
             return "a limit must be a whole number from 1 to 4294967295";
         }
         *(uint32_t *)(void *)((char *)&l + limits[k].offset) = (uint32_t)v;
     }
-    const char *wrong = pk_limits_wrong(&l);
+    const char *wrong = pk_limits_change_wrong(&l);
     if (wrong == NULL) {
         *inout = l;
     }

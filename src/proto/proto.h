@@ -91,8 +91,8 @@ const char *pk_proto_usage(const struct pk_bytes *args, uint32_t n);
 /* All lines in turn, for a help text; NULL after the last. */
 const char *pk_proto_usage_line(uint32_t i);
 
-/* Reads `name value [name value ...]` over the limits there are. NULL, or a sentence;
- * then the limits are as before. */
+/* Reads `name value [name value ...]` over the limits there are, or over zeros for a
+ * change. NULL, or a sentence; then the limits are as before. */
 const char *pk_proto_read_limits(const struct pk_bytes *args, uint32_t n,
                                  struct pk_limits *inout);
 void pk_proto_write_limits(struct pk_resp_out *o, const struct pk_limits *l); /* a map */

@@ -495,9 +495,7 @@ static void about_node(struct pk_conn *c, const struct pk_bytes *args, uint32_t 
 static bool do_configure(struct pk_conn *c, const struct pk_bytes *args, uint32_t n)
 {
     struct pk_server *s = c->server;
-    struct pk_command cmd = {.verb = PK_CONFIGURE,
-                             .request = pk_random(),
-                             .limits = pk_machine_limits(pk_replica_machine(s->replica))};
+    struct pk_command cmd = {.verb = PK_CONFIGURE, .request = pk_random()};
     const char *wrong = pk_proto_read_limits(args + 2, n - 2, &cmd.limits);
     if (wrong != NULL) {
         pk_resp_error(pk_conn_out(c), "BADARG", wrong);

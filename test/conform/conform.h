@@ -90,6 +90,9 @@ uint32_t holders_of(struct picket *p, const char *name);
 void control(const char *action);
 /* Leaves the case where there is no server, or nobody to do that. */
 void needs_control(void);
+/* Opens a client that the runner can "mute" and "unmute": muted, the servers hear it, and
+ * it hears nothing. Leaves the case where there is no such way to the store. */
+struct picket *open_through(uint32_t ttl_ms);
 
 bool readable(int fd, int timeout_ms);
 uint64_t now_ms(void); /* CLOCK_BOOTTIME, as picket_safe_until_ms() */

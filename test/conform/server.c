@@ -132,6 +132,59 @@ TEST(server__killed__holder_is_told_in_time)
     picket_close(a);
 }
 
+static void await_renewal(uint64_t before)
+{
+    for (uint64_t until = now_ms() + PATIENCE_MS; acknowledged == before;) {
+        CHECK(now_ms() < until);
+        (void)usleep(5000);
+    }
+}
+
+struct shortening {
+    struct picket *p;
+    enum picket_status s;
+};
+
+static void *shorten(void *arg)
+{
+    struct shortening *w = arg;
+    w->s = picket_extend(w->p, SHORT_TTL_MS);
+    return NULL;
+}
+
+/* P4, P5: the store hears of a shorter TTL, but the answer gets lost, so that the holder
+ * still believes in the longer one. Nobody follows it before that has ended. */
+TEST(server__muted__a_shorter_ttl_ends_nothing_early)
+{
+    begin();
+    needs(guarantees()->extend, "another TTL");
+    const char *name = name_of("db");
+    struct shortening w = {.p = open_through(6 * SHORT_TTL_MS), .s = PICKET_OK};
+    struct picket *b = open_client(LONG_TTL_MS);
+    struct picket_lock *l = take_and_note(w.p, name), *m;
+    pthread_t thread;
+    enum picket_status s;
+    /* Once the client has renewed by itself, nothing of its beginning is under way that
+     * would be muted in place of the request that matters. */
+    await_renewal(acknowledged);
+    CHECK_OK(picket_extend(w.p, 0));
+    control("mute");
+    CHECK(pthread_create(&thread, NULL, shorten, &w) == 0);
+    uint64_t until = now_ms() + PATIENCE_MS;
+    while ((s = picket_try(b, name, NULL, &m)) == PICKET_BUSY && now_ms() < until) {
+        (void)usleep(20000);
+    }
+    uint64_t left = picket_left_ms(l);
+    CHECK_OK(s);
+    CHECK_U64(left, 0);
+    CHECK(picket_state(l) == PICKET_GONE);
+    control("unmute");
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(w.s != PICKET_OK);
+    picket_close(w.p);
+    picket_close(b);
+}
+
 /* A client whose connection died while it was not needed: it makes a new one, and tokens
  * go on from where they were (P2, P3). */
 TEST(server__restarted__idle_client_goes_on)

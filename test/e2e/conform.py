@@ -11,7 +11,8 @@ TAP; a store that is not built in, or whose server can't be had here, is skipped
 Cases that are about the server itself (server__) come last, one by one. They ask for
 what they want through a pair of pipes, whose numbers are in CONFORM_CONTROL: a line
 "stop", "cont", "kill" or "restart", answered by "done" once that is so, else by a
-sentence.
+sentence. "mute" and "unmute" concern clients of the URL in CONFORM_THROUGH alone: the
+servers hear them, and they hear no answer.
 """
 import concurrent.futures
 import contextlib
@@ -26,9 +27,11 @@ import time
 
 import diagnose
 from stores import STORES, Absent
+from through import Through
 
 # What a case may ask for, and what the runner does if it forgot to ask for that.
-ACTIONS = {"stop": "cont", "cont": None, "kill": "restart", "restart": None}
+ACTIONS = {"stop": "cont", "cont": None, "kill": "restart", "restart": None,
+           "mute": None, "unmute": None}
 AT_ONCE = 4
 SLOW = 0.1  # a case that takes more than this part of its limit says so
 # For one case: only a hang reaches it, and fails that case alone (tap.py has HASTE).
@@ -44,8 +47,9 @@ def driver_missing(program, name):
     return "not built in" if "no driver for" in done.stderr else None
 
 
-def obey(store, requests, answers):
-    """Does to the store what the case asks for, until it has ended."""
+def obey(store, way, requests, answers):
+    """Does to the store, or to the way there, what the case asks for, until it has
+    ended."""
     undo = None
     with open(requests, encoding="ascii") as lines:
         for line in lines:
@@ -54,7 +58,7 @@ def obey(store, requests, answers):
             try:
                 if word not in ACTIONS:
                     raise ValueError(f"there is no {word!r}")
-                getattr(store, word)()
+                getattr(way if word.endswith("mute") else store, word)()
                 undo = ACTIONS[word]
             except Exception as e:  # pylint: disable=broad-except
                 said = f"{type(e).__name__}: {e}".replace("\n", " ")
@@ -104,11 +108,14 @@ def controlled(store, stack):
     if not store.servers:
         return {}
     to_us, to_it = os.pipe(), os.pipe()
-    helper = threading.Thread(target=obey, args=(store, to_us[0], to_it[1]))
+    way = stack.enter_context(Through(store)) if not store.redirects else None
+    helper = threading.Thread(target=obey, args=(store, way, to_us[0], to_it[1]))
     helper.start()
     stack.callback(os.close, to_it[1])
     stack.callback(helper.join)  # ends when the case has let go of its end
     env = dict(os.environ, CONFORM_CONTROL=f"{to_it[0]},{to_us[1]}")
+    if way:
+        env["CONFORM_THROUGH"] = way.url
     return {"env": env, "pass_fds": (to_it[0], to_us[1])}
 
 

@@ -5,9 +5,10 @@
  *
  *     lock_call URL TTL_MS
  *
- * Reads lines: "take NAME WAIT_MS", "state NAME", "drop NAME". Answers each with one:
- * a status, and the token if it was taken; "state" with the state's name and why it was
- * lost; else with the status and the sentence about it. Ends with its input.
+ * Reads lines: "take NAME WAIT_MS", "state NAME", "drop NAME", "extend TTL_MS". Answers
+ * each with one: a status, and the token if it was taken; "state" with the state's name
+ * and why it was lost; else with the status and the sentence about it. Ends with its
+ * input.
  */
 #include <inttypes.h>
 #include <picket.h>
@@ -61,6 +62,8 @@ static void run(struct picket *p, char *line)
         puts("BADARG what?");
     } else if (strcmp(verb, "take") == 0) {
         take(p, name, wait == NULL ? 0 : strtol(wait, NULL, 10));
+    } else if (strcmp(verb, "extend") == 0) {
+        answer(picket_extend(p, (uint32_t)strtoul(name, NULL, 10)), 0);
     } else if (locks[find(name)].lock == NULL) {
         puts("NOTHELD");
     } else if (strcmp(verb, "state") == 0) {

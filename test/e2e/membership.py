@@ -370,6 +370,29 @@ def cluster__finds_a_node_that_answers(t):
 
 
 @test
+def configure__two_at_once_both_hold(t):
+    """Each names what it changes; what the other one changes meanwhile stays."""
+    with Cluster(t.program, t.path("c"), 3, flags=["--election-ms", "10000"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with leader.connect() as a, leader.connect() as b, leader.connect() as other:
+            def pending():
+                status = other.ask("CLUSTER", "STATUS")
+                return status["last_index"] > status["commit_index"]
+            for node in followers:
+                node.stop()
+            a.send("CLUSTER", "CONFIGURE", "leases", 55)
+            b.send("CLUSTER", "CONFIGURE", "fences", 66)
+            wait_until(pending)
+            for _ in range(3):  # in each of these the node reads what has come
+                other.ask("CLUSTER", "STATUS")
+            for node in followers:
+                node.cont()
+            equal([c.reply()["status"] for c in (a, b)], ["OK", "OK"])
+            limits = other.ask("CLUSTER", "LIMITS")
+            equal((limits["leases"], limits["fences"]), (55, 66))
+
+
+@test
 def limits__are_shown_changed_and_the_same_on_every_node(t):
     with site(t) as cluster:
         def limits(node):

@@ -636,4 +636,29 @@ def dev__says_in_words_what_a_shell_can_use(t):
         contains(done.stderr, part)
 
 
+# ---- fenced writes ----
+
+@test
+def fence__writes_of_many_processes_are_all_done_in_few_entries(t):
+    """Each knows nothing of the others' numbers, and no clock helps them."""
+    with one(t) as cluster:
+        node = cluster.leader()
+
+        def last_index():
+            return node.ask("CLUSTER", "STATUS")["last_index"]
+
+        def put(value):
+            return [t.program, "fence", "put", "r", "--token", "7", value, "--on",
+                    node.url]
+
+        before = last_index()
+        for i in range(5):
+            equal(subprocess.run(put(f"one {i}"), env=t.env, check=False).returncode, 0)
+            got = t.picket("fence", "get", "r", "--on", node.url)
+            equal(got.stdout.strip(), f"one {i}")
+        together = [subprocess.Popen(put(f"all {i}"), env=t.env) for i in range(8)]
+        equal([p.wait() for p in together], [0] * 8)
+        check(last_index() - before < 200, f"{last_index() - before} entries")
+
+
 main(on_disk=True)

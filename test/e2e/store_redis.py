@@ -10,12 +10,14 @@ import signal
 import socket
 import subprocess
 import threading
+import types
 
 from cluster import Cluster, Connection, ServerError, free_ports
 from databases import Cutter
 from holding import freeze, hold, let_go, line_with, ok, parsed, waiting
 from lan import Lan
 from tap import check, contains, equal, main, test, wait_until
+from through import Through
 
 FAST = ("--ttl", "1s", "--lock-delay", "0s")
 SLOW = ("--ttl", "60s", "--lock-delay", "0s")
@@ -581,6 +583,30 @@ def redlock__a_hold_without_a_majority_is_lost(t):
         server.ask("FLUSHALL")
     check("not renewed" not in lost(holder), "only the clock has told")
     equal([s.ask("EXISTS", KEY) for s in servers], [0] * 5)
+
+
+@test
+def redlock__a_lock_taken_after_a_lost_shortening_lasts_as_long_as_its_holder_believes(t):
+    """The client was not answered, so that it still relies on the TTL of before."""
+    servers = five(t)
+    store = types.SimpleNamespace(url=t.env["PICKET_URL"], servers=servers)
+    with Through(store, a_word(b"keep")) as way, \
+            subprocess.Popen([CALL, way.url, "180000"], text=True, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE) as client:
+
+        def ask(line):
+            client.stdin.write(line + "\n")
+            client.stdin.flush()
+            return client.stdout.readline().split()[0]
+
+        equal(ask("take first 0"), "OK")
+        way.mute()
+        equal(ask("extend 2000"), "UNKNOWN")
+        equal(ask("take db 5000"), "OK")
+        lasting = [s.ask("PTTL", KEY) > 120000 for s in servers]
+        check(sum(lasting) >= 3, "it ends while its holder still believes in it")
+        way.unmute()
+        client.stdin.close()
 
 
 @test

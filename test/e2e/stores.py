@@ -146,9 +146,11 @@ class Server:
 
 
 class Store:
-    """Servers that are one store. `replicated`: one of them may die."""
+    """Servers that are one store. `replicated`: one of them may die; `redirects`: they
+    send clients to addresses that are not in the URL."""
 
     replicated = False
+    redirects = False
     scheme = ""
 
     def __init__(self):
@@ -233,6 +235,7 @@ class Picket(Store):
         picket = os.path.abspath(os.environ.get("PICKET", "build/picket"))
         self.cluster = Cluster(picket, folder, n, QUICK)  # as it ships
         self.servers = self.cluster.nodes
+        self.redirects = n > 1
 
     def version(self):
         return first_line(self.cluster.program, "version")

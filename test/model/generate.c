@@ -314,6 +314,9 @@ static void fill_limits(struct generator *g, struct pk_limits *l)
         l->ended = (uint32_t)between(g, 1, 6);
         l->step_work = (uint32_t)between(g, 1, 8);
     }
+#define X(name, initial, ceiling, text) l->name = chance(g, 1, 8) ? 0 : l->name;
+    PK_LIMITS(X)
+#undef X
 }
 
 static void fill_fence(struct generator *g, struct pk_command *c)

@@ -468,6 +468,17 @@ static void run_lease_verb(struct model *m, const struct pk_command *c,
     }
 }
 
+/* C1; memories shrink when they next take something in */
+static void configure(struct model *m, const struct pk_limits *named)
+{
+#define X(name, initial, ceiling, text)                                                  \
+    if (named->name > 0) {                                                               \
+        m->limits.name = named->name;                                                    \
+    }
+    PK_LIMITS(X)
+#undef X
+}
+
 /* N2, N3 */
 static void set_version(struct model *m, const struct pk_command *c,
                         struct pk_effect *reply)
@@ -506,7 +517,7 @@ static void run_remembered(struct model *m, const struct pk_command *c,
         return;
     }
     if (c->verb == PK_CONFIGURE) {
-        m->limits = c->limits; /* memories shrink when they next take something in */
+        configure(m, &c->limits);
     } else if (c->verb == PK_LEAP) {
         leap(m, c, reply);
     } else if (c->verb == PK_LOCK_BREAK) {

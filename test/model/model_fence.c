@@ -152,6 +152,7 @@ void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *
         c->request <= f->request) {
         reply->status = c->request == f->request ? PK_OK : PK_TOOOLD;
         reply->token = f->token;
+        reply->request = f->request;
         return;
     }
     if (!find_room(m, c, &f, reply)) {

@@ -21,7 +21,6 @@ void player_init(struct player *p, struct script_error *error)
     p->n_clients = 1;
     p->next_shared = FIRST_SHARED_REQUEST;
     p->error = error;
-    p->limits = pk_limits_default();
 }
 
 void player_free(struct player *p)
@@ -189,20 +188,6 @@ static bool fill_leases(struct player *p, const struct script_line *line,
     return true;
 }
 
-static void fill_limits(struct player *p, const struct script_line *line,
-                        struct pk_command *c)
-{
-    struct pk_limits limits = p->limits;
-    uint32_t i = 0;
-#define X(name, initial, ceiling, text)                                                  \
-    if (line->limits_given & (UINT32_C(1) << i++)) {                                     \
-        limits.name = c->limits.name;                                                    \
-    }
-    PK_LIMITS(X)
-#undef X
-    c->limits = limits;
-}
-
 /* The command a line means: what it says, and what it leaves to be known. */
 static bool complete(struct player *p, const struct script_line *line,
                      struct pk_command *c, struct text *ids)
@@ -228,9 +213,6 @@ static bool complete(struct player *p, const struct script_line *line,
     }
     if ((fields & PK_F_LEASES) && !fill_leases(p, line, c, ids)) {
         return false;
-    }
-    if (fields & PK_F_LIMITS) {
-        fill_limits(p, line, c);
     }
     if (missing & PK_F_COUNT) {
         c->count = ROWS;
@@ -295,8 +277,6 @@ static bool learn(struct player *p, uint32_t line, const struct pk_command *c)
         } else if (e->kind == PK_REPLY && e->status == PK_OK) {
             if (c->verb == PK_LEASE_OPEN) {
                 good = learn_opening(p, line, e->lease);
-            } else if (c->verb == PK_CONFIGURE) {
-                p->limits = c->limits;
             }
         }
         if (!good) {

@@ -47,7 +47,6 @@ struct player {
     uint32_t n_asked;
     uint64_t next_shared; /* ids that must differ between all clients */
     uint64_t last_token;
-    struct pk_limits limits;
     struct script_error *error;
     /* Of the last command. */
     struct pk_effects effects;

@@ -297,7 +297,6 @@ static bool limit_option(struct parser *p)
         }
         void *to = (char *)&p->line->command.limits + limit_offsets[i];
         *(uint32_t *)to = (uint32_t)number;
-        p->line->limits_given |= UINT32_C(1) << i;
         return true;
     }
     return wrong(p, "no such limit", p->word.key);

@@ -49,7 +49,6 @@ struct script_line {
     struct pk_bytes lock;      /* cancel db: which of the client's acquires */
     struct pk_command command; /* what the line says; the rest is zero */
     uint32_t given;            /* mask of enum pk_field and SCRIPT_GIVEN_* */
-    uint32_t limits_given;     /* bit i: the i-th of PK_LIMITS */
     struct script_renewal renewals[SCRIPT_PARTS_MAX];
     uint32_t n_renewals;
 };

@@ -446,6 +446,12 @@ TEST(proto__limits_are_read_over_those_there_are)
     }
     CHECK(pk_proto_read_limits(pairs, 1, &l) != NULL);
     CHECK(pk_proto_read_limits(pairs, 0, &l) != NULL);
+    /* Over nothing: a change, in which all others are 0. */
+    struct pk_limits change = {0};
+    CHECK(pk_proto_read_limits(pairs, 2, &change) == NULL);
+    CHECK_U64(change.leases, 7);
+    change.leases = 0;
+    CHECK(memcmp(&change, &(struct pk_limits){0}, sizeof change) == 0);
 }
 
 TEST(proto__limits_are_written_as_pairs_that_can_be_read)

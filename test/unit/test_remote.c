@@ -312,6 +312,93 @@ TEST(remote__fenced_writes_are_numbered)
     picket_close(p[1]);
 }
 
+/* Somebody else has written under the same token, with this number. */
+static void write_as(uint64_t number)
+{
+    struct pk_command c = {.verb = PK_FENCE_SET,
+                           .name = pk_text("file"),
+                           .token = 7,
+                           .request = number,
+                           .value = pk_text("theirs")};
+    pthread_mutex_lock(&world.mutex);
+    world_step(&c, 0);
+    CHECK(world.effects.list[0].status == PK_OK);
+    pthread_mutex_unlock(&world.mutex);
+}
+
+static void check_value(struct picket *p, const char *wanted)
+{
+    char *value;
+    size_t len;
+    CHECK(picket_fence_get(p, "file", 7, &value, &len, NULL) == PICKET_OK);
+    CHECK_STR(value, wanted);
+    free(value);
+}
+
+/* A process that knows no number goes on from the one before it, and needs one more
+ * request for that: also where clocks once made the numbers and this one was set back by
+ * two seconds, or where no clock is so late. */
+static void check_goes_on_from(uint64_t number)
+{
+    world_begin(1);
+    struct picket *p = open_client(world_url(1), 0);
+    struct heard h[8];
+    write_as(number);
+    CHECK(picket_fence_set(p, "file", 7, "ours", 4, NULL) == PICKET_OK);
+    check_value(p, "ours");
+    CHECK(node_heard(&world.nodes[0], "ours", h, 8) <= 2);
+    CHECK(picket_fence_set(p, "file", 7, "again", 5, NULL) == PICKET_OK);
+    CHECK_U64(node_heard(&world.nodes[0], "again", h, 8), 1); /* now it knows */
+    check_value(p, "again");
+    picket_close(p);
+}
+
+TEST(remote__fenced_writes_go_on_from_the_number_before)
+{
+    struct timespec t;
+    CHECK(clock_gettime(CLOCK_REALTIME, &t) == 0);
+    check_goes_on_from(((uint64_t)t.tv_sec + 2) * 1000000);
+    check_goes_on_from(UINT64_C(1) << 60);
+}
+
+/* No number is left: that is told, after a few tries. */
+TEST(remote__fenced_writes_that_find_no_number_end)
+{
+    world_begin(1);
+    struct picket *p = open_client(world_url(1), 0);
+    struct heard h[64];
+    write_as(UINT64_MAX);
+    CHECK(picket_fence_set(p, "file", 7, "ours", 4, NULL) == PICKET_TOOOLD);
+    CHECK(node_heard(&world.nodes[0], "ours", h, 64) <= 20);
+    check_value(p, "theirs");
+    CHECK(picket_fence_set(p, "file", 8, "ours", 4, NULL) == PICKET_OK);
+    picket_close(p);
+}
+
+/* P8: the copy of a write whose answer got lost is not done under a new number, since a
+ * later write may have come after its first copy. */
+TEST(remote__fenced_write_that_was_overtaken_is_not_done_twice)
+{
+    world_begin(1);
+    struct pk_store *s;
+    struct pk_effects answer = {0};
+    CHECK(pk_remote_driver.open(strchr(world_url(1), ':') + 1, &s) == PICKET_OK);
+    struct pk_command c = {.verb = PK_FENCE_SET,
+                           .name = pk_text("file"),
+                           .token = 7,
+                           .request = 5, /* it has been sent before */
+                           .value = pk_text("ours")};
+    write_as(6);
+    CHECK(pk_remote_driver.call(s, &c, pk_clock_ms() + LONG_TTL_MS, &answer) ==
+          PICKET_UNKNOWN);
+    CHECK_U64(c.request, 5);
+    pk_effects_free(&answer);
+    pk_remote_driver.close(s);
+    struct picket *p = open_client(world_url(1), 0);
+    check_value(p, "theirs");
+    picket_close(p);
+}
+
 /* ---- deadlines ---- */
 
 static const struct pk_command show = {

@@ -41,6 +41,15 @@ local function tell(id, words)
     end
 end
 
+-- The key lives at least that long. A renewal never brings its end forward, whatever the
+-- TTL: should the answer get lost, the holder still relies on the end that it was told
+-- before (P4).
+local function outlast(key, ms)
+    if redis.call('PTTL', key) < tonumber(ms) then
+        redis.call('PEXPIRE', key, ms)
+    end
+end
+
 -- The first who waits and lives.
 local function first_of(name)
     while true do
@@ -160,7 +169,7 @@ function verbs.renew(id, ttl)
         return {'lost'}
     end
     ttl = ttl == '0' and before or ttl
-    redis.call('PEXPIRE', lease, ttl)
+    outlast(lease, ttl)
     redis.call('HSET', lease, 'ttl', ttl)
     local answer = {'ok', ttl}
     for _, field in ipairs(redis.call('HKEYS', lease)) do
@@ -168,7 +177,7 @@ function verbs.renew(id, ttl)
         if request then
             local name = field_of(id, 'n', request)
             if holder_of(name) == claim_of(id, request) then
-                redis.call('PEXPIRE', hold_of(name), ttl + field_of(id, 'd', request))
+                outlast(hold_of(name), ttl + field_of(id, 'd', request))
             else
                 answer[#answer + 1] = request
                 answer[#answer + 1] = field_of(id, 'e', request) or ''

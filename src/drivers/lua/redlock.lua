@@ -9,6 +9,15 @@ local function value_of(key)
     return type(found) == 'table' and '(a key that is no lock)' or found
 end
 
+-- The key lives at least that long. A renewal never brings its end forward, whatever the
+-- TTL: should the answer get lost, the holder still relies on the end that it was told
+-- before (P4).
+local function outlast(key, ms)
+    if redis.call('PTTL', key) < tonumber(ms) then
+        redis.call('PEXPIRE', key, ms)
+    end
+end
+
 local verbs = {}
 
 -- "ours", or who has it.
@@ -16,15 +25,18 @@ function verbs.take(key, value, ttl)
     local found = value_of(key)
     if found and found ~= value then
         return found
+    elseif found then
+        outlast(key, ttl)
+    else
+        redis.call('SET', key, value, 'PX', ttl)
     end
-    redis.call('SET', key, value, 'PX', ttl)
     return 'ours'
 end
 
 function verbs.keep(key, value, ttl)
     local found = value_of(key)
     if found == value then
-        redis.call('PEXPIRE', key, ttl)
+        outlast(key, ttl)
         return 'ours'
     end
     return found and 'theirs' or 'missing'

@@ -11,6 +11,8 @@
 --    token hears of it after the commit, and by then it is on disk (P2).
 -- R5 A statement of a connection that was given up may still come through. It names the
 --    lease's era, which a new connection raises, and is refused.
+-- R6 A renewal never brings the end of a lease forward, whatever its TTL: should the
+--    answer get lost, the holder still relies on the end that it was told before (P4).
 
 DO $install$
 BEGIN
@@ -239,7 +241,8 @@ BEGIN
     LANGUAGE sql AS $body$
         UPDATE picket.lease
            SET ttl_ms = coalesce(nullif(its_ttl_ms, 0), ttl_ms),
-               expires_at = picket.after(coalesce(nullif(its_ttl_ms, 0), ttl_ms))
+               expires_at = greatest(expires_at,
+                   picket.after(coalesce(nullif(its_ttl_ms, 0), ttl_ms))) -- R6
          WHERE id = its_id AND expires_at > clock_timestamp() RETURNING ttl_ms
     $body$;
 
@@ -392,27 +395,32 @@ BEGIN
                         WHERE coalesce(backend_start, its_began) = its_began)
     $body$;
 
-    -- This session is that lease, and is ended by the server when it was idle for the
-    -- TTL (0: never), or when nothing comes through for that long. Gives its pid.
+    -- This session is that lease, and is ended by the server when it was idle until the
+    -- lease's end, or when nothing comes through for that long. Gives its pid.
     CREATE FUNCTION picket.session_renew(its_lease bigint, its_ttl_ms bigint) RETURNS int
     LANGUAGE plpgsql AS $body$
+    DECLARE
+        end_at timestamptz;
     BEGIN
         INSERT INTO picket.session AS s (lease, pid, began, expires_at)
         SELECT its_lease, pid, backend_start, picket.after(its_ttl_ms)
           FROM pg_stat_get_activity(pg_backend_pid())
-        ON CONFLICT (lease) DO UPDATE SET expires_at = excluded.expires_at;
-        PERFORM picket.session_limit(its_ttl_ms);
+        ON CONFLICT (lease) DO UPDATE
+            SET expires_at = greatest(s.expires_at, excluded.expires_at) -- R6
+        RETURNING expires_at INTO end_at;
+        PERFORM picket.session_limit(picket.ms_until(end_at));
         RETURN pg_backend_pid();
     END $body$;
 
-    CREATE FUNCTION picket.session_limit(its_ttl_ms bigint) RETURNS void
+    -- 0: without a limit.
+    CREATE FUNCTION picket.session_limit(idle_ms bigint) RETURNS void
     LANGUAGE plpgsql AS $body$
     BEGIN
         IF current_setting('server_version_num')::int >= 140000 THEN
-            PERFORM set_config('idle_session_timeout', its_ttl_ms::text, false);
+            PERFORM set_config('idle_session_timeout', idle_ms::text, false);
         END IF;
-        PERFORM set_config('tcp_user_timeout', its_ttl_ms::text, false),
-                set_config('tcp_keepalives_idle', ((its_ttl_ms + 999) / 1000)::text, false),
+        PERFORM set_config('tcp_user_timeout', idle_ms::text, false),
+                set_config('tcp_keepalives_idle', ((idle_ms + 999) / 1000)::text, false),
                 set_config('tcp_keepalives_interval', '1', false);
     END $body$;
 
