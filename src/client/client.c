@@ -376,7 +376,9 @@ static enum picket_status open_lease(struct picket *p, uint64_t until_ms, uint64
         p->driver->attend(p->store, *lease);
         pthread_mutex_lock(&p->mutex);
         p->lease = *lease;
-        p->missed = false;
+        p->doubt = PK_DOUBT_NONE;
+        p->heard = (struct pk_heard){0};
+        p->heard_ms = sent;
         pk_keeper_acked(&p->keeper, sent, answer.list[0].left_ms,
                         answer.list[0].renew_after_ms);
         pthread_mutex_unlock(&p->mutex);
@@ -462,15 +464,41 @@ static void renewed(struct picket *p, uint64_t sent, const struct pk_effect *rep
     }
 }
 
+/* The service knows of the claim: of an acquire that is still on its way, the answer will
+ * tell. */
+static bool is_known(const struct picket_lock *l)
+{
+    return l->phase == PK_PHASE_HELD || (l->phase == PK_PHASE_WAITING && l->queued);
+}
+
+/* Notes of which claims the answer to a renewal must know, and what it is to tell; returns
+ * the round that the answer belongs to. */
+static uint64_t begin_renewal(struct picket *p, unsigned char heard[4])
+{
+    pthread_mutex_lock(&p->mutex);
+    uint64_t round = p->rounds;
+    pk_command_put_heard(heard, 0, p->heard.last);
+    for (struct picket_lock *l = p->locks; l != NULL; l = l->next) {
+        l->asked = is_known(l);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return round;
+}
+
+static void absorb_state(struct picket *p, const struct pk_command *c,
+                         const struct pk_effects *answer, uint64_t sent);
+
 static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_ms,
                                 uint64_t until_ms)
 {
-    unsigned char id[8];
+    unsigned char id[8], heard[4];
     pk_command_put_lease(id, 0, lease);
     struct pk_command c = {
         .verb = PK_LEASE_RENEW, .leases = id, .n_leases = 1, .ttl_ms = ttl_ms};
     struct pk_effects answer = {0};
     pthread_mutex_lock(&p->renewing);
+    uint64_t round = begin_renewal(p, heard);
+    c.heard = p->driver->tells_missed ? heard : NULL;
     uint64_t sent = pk_clock_ms();
     enum picket_status s = p->driver->call(p->store, &c, until_ms, &answer);
     bool answered = s == PICKET_OK;
@@ -482,7 +510,13 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
     if (p->lease != lease) {
         s = pk_fail_plain(PICKET_LOST);
     } else if (s == PICKET_OK) {
+        if (p->driver->tells_missed && p->rounds == round) {
+            absorb_state(p, &c, &answer, sent);
+        }
         renewed(p, sent, &answer.list[0]);
+        if (p->doubt == PK_DOUBT_ALL) { /* since it was sent */
+            pk_keeper_hurry(&p->keeper, pk_clock_ms());
+        }
     } else if (answered) {
         pk_client_lost(p, pk_end_name(answer.list[0].end));
     } else {
@@ -535,6 +569,8 @@ static void hold_ended(struct picket_lock *l, const struct pk_effect *e)
     char reason[PK_DESCRIPTION_MAX];
     if (e->end == PK_END_RELEASED) {
         pk_lock_released(l);
+    } else if (e->end == PK_END_BROKEN && e->by.len + e->why.len == 0) {
+        pk_lock_lost(l, "broken: by an operator"); /* who and why went by unheard */
     } else if (e->end == PK_END_BROKEN) {
         snprintf(reason, sizeof reason, "broken: %.*s (by %.*s)", (int)e->why.len,
                  e->why.data, (int)e->by.len, e->by.data);
@@ -551,6 +587,7 @@ static void absorb_event(struct picket *p, const struct pk_effect *e, uint64_t s
     if (e->lease != p->lease) {
         return;
     }
+    pk_client_hear(p, e->event);
     struct picket_lock *l = lock_of(p, e->request);
     if (e->kind == PK_EV_LEASE_ENDED) {
         pk_client_lost(p, pk_end_name(e->end));
@@ -565,13 +602,40 @@ static void absorb_event(struct picket *p, const struct pk_effect *e, uint64_t s
     }
 }
 
+void pk_client_hear(struct picket *p, uint32_t event)
+{
+    uint32_t behind = event - p->heard.last; /* numbers go round, so do differences */
+    if (event == 0 || behind == 0 || behind > 64) {
+        return; /* if something is missing, the next renewal brings it */
+    }
+    p->heard.ahead |= UINT64_C(1) << (behind - 1);
+    while (p->heard.ahead & 1) {
+        p->heard.last++;
+        p->heard.ahead >>= 1;
+    }
+}
+
+/* Asks about each claim. Mutex held. */
+static void doubt_each(struct picket *p, uint64_t since_ms)
+{
+    bool earlier = p->doubt == PK_DOUBT_NONE || since_ms < p->missed_since_ms;
+    p->missed_since_ms = earlier ? since_ms : p->missed_since_ms;
+    p->doubt = PK_DOUBT_EACH;
+    p->asked = 0;
+}
+
 void pk_client_doubt(struct picket *p, uint64_t since_ms)
 {
-    bool earlier = !p->missed || since_ms < p->missed_since_ms;
-    p->missed_since_ms = earlier ? since_ms : p->missed_since_ms;
-    p->missed = true;
     p->rounds++;
-    p->asked = 0;
+    if (p->driver->tells_missed) {
+        /* Nothing counts as heard: an acquire that was repeated may have been answered
+         * with a grant whose end we have heard of before. */
+        p->heard = (struct pk_heard){0};
+        p->doubt = PK_DOUBT_ALL;
+        pk_keeper_hurry(&p->keeper, pk_clock_ms());
+    } else {
+        doubt_each(p, since_ms);
+    }
 }
 
 void pk_client_absorb(struct picket *p)
@@ -601,15 +665,69 @@ void pk_client_absorb(struct picket *p)
 
 /* ---- after a gap ---- */
 
-/* The first request after `after` that the service knows of: of an acquire that is still
- * on its way, the answer will tell. 0: none. Mutex held. */
+/* The row of the answer that tells about the request, or NULL. */
+static const struct pk_effect *row_of(const struct pk_effects *answer, uint64_t request)
+{
+    for (uint32_t i = 1; i < answer->count; i++) {
+        if (answer->list[i].request == request) {
+            return &answer->list[i];
+        }
+    }
+    return NULL;
+}
+
+/* How a claim stands that the service knew of; `row` NULL: it has ended, and how is
+ * forgotten. Mutex held. */
+static void absorb_row(struct picket_lock *l, const struct pk_effect *row,
+                       uint64_t since_ms)
+{
+    bool waits = l->phase == PK_PHASE_WAITING;
+    bool over = row == NULL || row->kind == PK_ROW_OUTCOME;
+    const struct pk_effect forgotten = {.end = PK_END_FORGOTTEN};
+    if (waits && !over && row->kind == PK_ROW_HOLD) {
+        pk_lock_granted(l, row->token, since_ms);
+    } else if (waits && over && row == NULL) {
+        pk_lock_refused(l, l->bounded ? PICKET_TIMEOUT : PICKET_LOST);
+    } else if (waits && over) {
+        pk_lock_refused(l, verdict_of(row->end));
+    } else if (l->phase == PK_PHASE_HELD && over) {
+        hold_ended(l, row == NULL ? &forgotten : row);
+    }
+}
+
+/* Takes in what the renewal `c`, sent then, says of events that we have not heard: how all
+ * claims stand. One without a row has ended if the service had to know of it. Mutex held.
+ */
+static void absorb_state(struct picket *p, const struct pk_command *c,
+                         const struct pk_effects *answer, uint64_t sent)
+{
+    const struct pk_effect *reply = &answer->list[0];
+    bool tells = pk_command_heard_at(c, 0) != reply->event;
+    for (struct picket_lock *l = p->locks; l != NULL && tells; l = l->next) {
+        const struct pk_effect *row = row_of(answer, l->request);
+        bool ended = row == NULL && l->asked && !reply->more;
+        if (!l->leaving && (row != NULL || ended)) {
+            absorb_row(l, row, p->heard_ms);
+        }
+    }
+    if (reply->more != 0) {
+        doubt_each(p, p->heard_ms);
+    } else {
+        p->doubt = PK_DOUBT_NONE;
+    }
+    if (reply->event - p->heard.last <= UINT32_MAX / 2) { /* pushes may be ahead of it */
+        p->heard = (struct pk_heard){.last = reply->event};
+    }
+    p->heard_ms = sent;
+    pthread_cond_broadcast(&p->changed);
+}
+
+/* The first request after `after` that the service knows of. 0: none. Mutex held. */
 static uint64_t next_known(const struct picket *p, uint64_t after)
 {
     uint64_t next = 0;
     for (const struct picket_lock *l = p->locks; l != NULL; l = l->next) {
-        bool known =
-            l->phase == PK_PHASE_HELD || (l->phase == PK_PHASE_WAITING && l->queued);
-        if (known && l->request > after && (next == 0 || l->request < next)) {
+        if (is_known(l) && l->request > after && (next == 0 || l->request < next)) {
             next = l->request;
         }
     }
@@ -638,7 +756,7 @@ static void absorb_claim(struct picket *p, uint64_t request, enum pk_claim_state
 static void catch_up(struct picket *p)
 {
     pthread_mutex_lock(&p->mutex);
-    while (p->missed && p->lease != 0 && !p->stopping &&
+    while (p->doubt == PK_DOUBT_EACH && p->lease != 0 && !p->stopping &&
            pk_clock_ms() < p->keeper.next_ms) {
         uint64_t lease = p->lease;
         uint64_t round = p->rounds;
@@ -646,7 +764,7 @@ static void catch_up(struct picket *p)
         enum pk_claim_state state = PK_CLAIM_NONE;
         uint64_t token = 0;
         if (request == 0) {
-            p->missed = false;
+            p->doubt = PK_DOUBT_NONE;
             break;
         }
         pthread_mutex_unlock(&p->mutex);
