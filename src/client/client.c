@@ -695,6 +695,16 @@ static void absorb_row(struct picket_lock *l, const struct pk_effect *row,
     }
 }
 
+/* A time of our clock before the grant that the row tells of; max-hold counts from here.
+ * Cluster time says how long ago it was, since max-hold is counted in that. */
+static uint64_t granted_after(const struct pk_effect *reply, const struct pk_effect *row,
+                              uint64_t heard_ms, uint64_t sent)
+{
+    bool known = row != NULL && row->since_ms != 0 && reply->since_ms >= row->since_ms;
+    uint64_t ago = known ? reply->since_ms - row->since_ms : UINT64_MAX;
+    return ago <= sent && sent - ago > heard_ms ? sent - ago : heard_ms;
+}
+
 /* Takes in what the renewal `c`, sent then, says of events that we have not heard: how all
  * claims stand. One without a row has ended if the service had to know of it. Mutex held.
  */
@@ -707,7 +717,7 @@ static void absorb_state(struct picket *p, const struct pk_command *c,
         const struct pk_effect *row = row_of(answer, l->request);
         bool ended = row == NULL && l->asked && !reply->more;
         if (!l->leaving && (row != NULL || ended)) {
-            absorb_row(l, row, p->heard_ms);
+            absorb_row(l, row, granted_after(reply, row, p->heard_ms, sent));
         }
     }
     if (reply->more != 0) {

@@ -135,6 +135,25 @@ static void step(struct pk_store *s, const struct pk_command *c, bool ours)
     }
 }
 
+/* The lease's grants that we have not seen: here, we know when they were. */
+static void notice_grants(struct pk_store *s, struct pk_machine *now)
+{
+    struct pk_command c = {
+        .verb = PK_LEASE_SHOW, .lease = s->lease, .count = PK_PAGE_MAX};
+    struct pk_effects rows = {0};
+    pk_machine_step(now, &c, &rows);
+    for (uint32_t i = 1; i < rows.count; i++) {
+        struct pk_effect e = rows.list[i];
+        uint64_t token;
+        if (e.kind == PK_ROW_HOLD && pk_machine_claim(s->machine, s->lease, e.request,
+                                                      &token) == PK_CLAIM_WAITING) {
+            e.kind = PK_EV_GRANTED;
+            add_news(s, &e);
+        }
+    }
+    pk_effects_free(&rows);
+}
+
 /* The journal was replaced before we had read all of the old one: events of our lease may
  * be in what we have not seen. If the numbers say so, the next renewal tells what. */
 static void notice_changes(struct pk_store *s, struct pk_machine *now)
@@ -148,7 +167,7 @@ static void notice_changes(struct pk_store *s, struct pk_machine *now)
         add_news(s, &e);
     } else if (pk_machine_lease_events(now, s->lease) !=
                pk_machine_lease_events(s->machine, s->lease)) {
-        s->news_since_ms = s->last_turn_ms;
+        notice_grants(s, now);
         s->missed = true;
     }
 }
