@@ -127,14 +127,28 @@ uint64_t pk_client_patience(const struct picket *p);
 enum picket_status pk_client_verdict(const struct pk_effects *answer);
 /* The lease is over: everything on it is lost, for this reason. Mutex held. */
 void pk_client_lost(struct picket *p, const char *reason);
-/* Events after our time `since_ms` may have been missed: what the service says of each
- * claim is the truth, and the keeper will ask. Mutex held. */
+
+/* ---- events.c ---- */
+
+/* Events after our time `since_ms` may have been missed: the next renewal, which comes at
+ * once, tells how the claims stand, or else the keeper asks about each. Mutex held. */
 void pk_client_doubt(struct picket *p, uint64_t since_ms);
 /* The event with this number was heard, or an answer has told it; 0: it has none. Mutex
  * held. */
 void pk_client_hear(struct picket *p, uint32_t event);
 /* Takes in what the store has to tell about our lease. */
 void pk_client_absorb(struct picket *p);
+/* Notes of which claims the answer to a renewal must know, and what was heard so far;
+ * returns the round that the answer belongs to. */
+uint64_t pk_client_begin_renewal(struct picket *p, unsigned char heard[4]);
+/* Takes in what the renewal `c`, sent then, says of events that we have not heard: how
+ * all claims stand. One without a row has ended if the service had to know of it. Mutex
+ * held. */
+void pk_client_absorb_state(struct picket *p, const struct pk_command *c,
+                            const struct pk_effects *answer, uint64_t sent);
+/* Asks about the claims whose events may have been missed, unless a renewal is due: the
+ * rest comes after it. Events that come meanwhile are newer than any answer here. */
+void pk_client_catch_up(struct picket *p);
 
 /* ---- lock.c ---- */
 

@@ -40,8 +40,8 @@ struct pk_driver {
     enum picket_status (*call)(struct pk_store *s, struct pk_command *c,
                                uint64_t until_ms, struct pk_effects *out);
 
-    /* RENEW answers what was missed of the lease's events (rules D of core/README.md). Else
-     * its answers have no event number, and claim has to be asked about each. */
+    /* RENEW answers what was missed of the lease's events (rules D of core/README.md).
+     * Else its answers have no event number, and claim has to be asked about each. */
     bool tells_missed;
 
     /* From now on the lease is ours: its events become news. 0: none. */

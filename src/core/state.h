@@ -303,7 +303,8 @@ struct pk_claim *pk_attempt_claim(struct pk_machine *m, const struct pk_attempt 
 void pk_claim_grant(struct pk_machine *m, struct pk_claim *c);
 /* E1. Frees the claim; the locks touched still have to settle. Returns the number of the
  * event (D1); 0: it has none. */
-uint32_t pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
+uint32_t pk_claim_end(struct pk_machine *m, struct pk_claim *c,
+                      const struct pk_ending *e);
 struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
 struct pk_claim *pk_claim_new(uint32_t n_parts);
 /* Puts the claim into its lease. False, and nothing done, when its (request, seq) is

@@ -128,8 +128,8 @@ void *pk_remote_run(void *store);
 /* Sends it now if the line is open, or else when it is. */
 void pk_remote_send(struct pk_store *s, struct pk_remote_ask *a);
 /* The events of s->lease may not come over this line, or over none: as soon as there is
- * one, whoever reads the news is told to renew, which brings what was missed and makes the
- * connection the lease's own. */
+ * one, whoever reads the news is told to renew, which brings what was missed and makes
+ * the connection the lease's own. */
 void pk_remote_mistrust(struct pk_store *s);
 /* Makes the I/O thread look around. */
 void pk_remote_nudge(struct pk_store *s);

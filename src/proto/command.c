@@ -433,7 +433,8 @@ static enum pk_proto_got take_heard(struct reading *r, struct pk_bytes word)
             word = r->at == r->n ? pk_text("") : r->args[r->at++];
         }
         if (!pk_resp_number(word, &event) || event > UINT32_MAX) {
-            return bad_value(r, "HEARD wants a number from 0 to 4294967295 for each lease");
+            return bad_value(r,
+                             "HEARD wants a number from 0 to 4294967295 for each lease");
         }
         pk_command_put_heard(r->scratch->heard, i, (uint32_t)event);
     }

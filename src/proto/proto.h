@@ -36,16 +36,17 @@
  *
  * A reply that is OK or QUEUED is a map of those fields of the REPLY effect that are not
  * zero or empty, after `status`; rows are under `rows`, an array of maps, each with
- * `kind` (lock, hold, wait, outcome). RENEW of several leases answers an array of such maps (or
- * errors). Any other status is an error:
+ * `kind` (lock, hold, wait, outcome). RENEW of several leases answers an array of such
+ * maps (or errors). Any other status is an error:
  *
  *     -CODE sentence: field=value field=value ... row.field=value ...
  *
  * with the same fields; in values, bytes that are blank, control, '%' or '=' are %XX. The
  * sentence of a BADARG is its `why`, which then is no field. An event is a push (RESP3)
  * of three: "event", its kind, and the map of its fields; kind "gap": events were or will
- * be missed, of all that is watched, or of the `lease` in its map. Field names are those of struct pk_effect (core/effect.h). Its
- * `verb` is not sent: who reads an answer has asked.
+ * be missed, of all that is watched, or of the `lease` in its map. Field names are those
+ * of struct pk_effect (core/effect.h). Its `verb` is not sent: who reads an answer has
+ * asked.
  */
 #ifndef PICKET_PROTO_PROTO_H
 #define PICKET_PROTO_PROTO_H

@@ -24,7 +24,7 @@ enum verdict {
 
 struct pk_renewal {
     uint32_t total, n, asked; /* leases; n: how many will be asked for */
-    uint32_t pending;  /* pieces that were asked for and not answered */
+    uint32_t pending;         /* pieces that were asked for and not answered */
     uint64_t ttl_ms;
     enum verdict verdict;
     enum pk_refusal why;

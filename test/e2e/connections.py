@@ -489,8 +489,10 @@ def resp2__each_wait_is_answered_by_its_own_grant(t):
             holder.ask("LOCK", "ACQUIRE", theirs, "c")
             for c in (a, b):
                 c.send("LOCK", "ACQUIRE", lease, "c", "WAIT", "forever", "REQUEST", 9)
-            wait_until(lambda: fields(holder.ask("LOCK", "SHOW", "c")).get("waiters") == 1,
-                       what="one wait")
+
+            def one_waits():
+                return fields(holder.ask("LOCK", "SHOW", "c")).get("waiters") == 1
+            wait_until(one_waits, what="one wait")
             a.send("PING")
             holder.ask("LEASE", "CLOSE", theirs)
             equal(fields(a.reply())["token"], fields(b.reply())["token"])

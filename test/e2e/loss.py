@@ -68,8 +68,8 @@ def control__the_witness_sees_a_job_that_lives_on(t):
 
 @test
 def loss__is_heard_though_others_use_the_lease(t):
-    """More connections act for the job's lease than are told of it, and the operator breaks
-    the lock: the job must not run beside the next one."""
+    """More connections act for the job's lease than are told of it, and an operator
+    breaks the lock: the job must not run beside the next one."""
     with Cluster(t.program, t.path("c"), 1) as cluster, contextlib.ExitStack() as stack:
         n1 = cluster.nodes[0]
         t.env["PICKET_URL"] = f"picket://127.0.0.1:{n1.port}"

@@ -265,7 +265,7 @@ static void count_repeat(struct coverage *k, const struct pair *p,
 
 /* What a renewal tells an owner that has missed something (D2). */
 static void count_rows(struct coverage *k, const struct pk_command *c,
-                         const struct pk_effects *out)
+                       const struct pk_effects *out)
 {
     uint32_t rows = 0;
     if (c->verb != PK_LEASE_RENEW || c->heard == NULL) {
