@@ -274,16 +274,41 @@ void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
     }
 }
 
+/* The lease's item is out. */
+static uint32_t next_event(struct pk_lease *l)
+{
+    uint32_t last = pk_replies_events(l->replies);
+    pk_replies_set_events(&l->replies, last == UINT32_MAX ? 1 : last + 1);
+    return pk_replies_events(l->replies);
+}
+
 uint32_t pk_lease_count_event(struct pk_machine *m, struct pk_lease *l)
 {
     if (pk_lease_over(m, l) != PK_END_NONE) {
         return 0;
     }
-    uint32_t last = pk_replies_events(l->replies);
     pk_item_out(m, PK_ITEM_LEASE, l);
-    pk_replies_set_events(&l->replies, last == UINT32_MAX ? 1 : last + 1);
+    uint32_t number = next_event(l);
     pk_item_in(m, PK_ITEM_LEASE, l);
-    return pk_replies_events(l->replies);
+    return number;
+}
+
+uint32_t pk_lease_note_end(struct pk_machine *m, struct pk_lease *l,
+                           struct pk_answer outcome)
+{
+    uint32_t number = 0;
+    if (l->end != PK_END_NONE) {
+        return 0; /* it ends itself, and its item is out */
+    }
+    pk_item_out(m, PK_ITEM_LEASE, l);
+    if (pk_lease_over(m, l) == PK_END_NONE) {
+        number = next_event(l);
+    }
+    if (outcome.request != 0) {
+        pk_replies_add(&l->replies, m->limits.replies, outcome);
+    }
+    pk_item_in(m, PK_ITEM_LEASE, l);
+    return number;
 }
 
 void pk_lease_close(struct pk_machine *m, const struct pk_command *c)

@@ -693,7 +693,7 @@ static struct pk_answer outcome_of(const struct pk_claim *c, enum pk_end why)
 uint32_t pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e)
 {
     bool held = c->token != 0;
-    uint32_t number = pk_lease_count_event(m, c->lease);
+    uint32_t number = pk_lease_note_end(m, c->lease, outcome_of(c, e->why));
     pk_work_done(m, c->n_parts);
     pk_item_out(m, PK_ITEM_CLAIM, c);
     for (uint32_t i = 0; i < c->n_parts; i++) {
@@ -710,9 +710,6 @@ uint32_t pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_
             shut(m, p->lock, c->lock_delay_ms);
         }
         touch(m, p->lock);
-    }
-    if (c->lease->end == PK_END_NONE) {
-        pk_lease_remember(m, c->lease, outcome_of(c, e->why));
     }
     pk_claim_free(m, c);
     return number;

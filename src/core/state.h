@@ -270,6 +270,9 @@ bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l,
 void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, struct pk_answer a);
 /* Numbers the next event of a lease that lives on (D1); 0: it does not. */
 uint32_t pk_lease_count_event(struct pk_machine *m, struct pk_lease *l);
+/* The same for the end of a claim, whose outcome is remembered with it. */
+uint32_t pk_lease_note_end(struct pk_machine *m, struct pk_lease *l,
+                           struct pk_answer outcome);
 struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request);
 
 /* ---- lock.c ---- */
