@@ -95,8 +95,9 @@ struct picket {
     enum pk_doubt doubt;
     uint64_t missed_since_ms; /* what was missed happened after that */
     uint64_t gaps;            /* how often the store said that something was */
-    uint64_t rounds;          /* how often the asking began anew, and */
-    uint64_t asked;           /* the request asked about last */
+    uint64_t rounds;          /* how often there was reason to doubt */
+    uint64_t asked;           /* EACH: the request asked about last */
+    bool again;               /* and after the last one, all are asked about once more */
 };
 
 /* ---- client.c ---- */

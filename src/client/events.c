@@ -76,13 +76,15 @@ void pk_client_hear(struct picket *p, uint32_t event)
     }
 }
 
-/* Asks about each claim. Mutex held. */
+/* The keeper asks about each claim; once more, if it is at it: so it gets through, however
+ * often something is missed meanwhile. Mutex held. */
 static void doubt_each(struct picket *p, uint64_t since_ms)
 {
     bool earlier = p->doubt == PK_DOUBT_NONE || since_ms < p->missed_since_ms;
     p->missed_since_ms = earlier ? since_ms : p->missed_since_ms;
+    p->again = p->doubt == PK_DOUBT_EACH;
+    p->asked = p->again ? p->asked : 0;
     p->doubt = PK_DOUBT_EACH;
-    p->asked = 0;
 }
 
 void pk_client_doubt(struct picket *p, uint64_t since_ms)
@@ -199,7 +201,7 @@ void pk_client_absorb_state(struct picket *p, const struct pk_command *c,
     }
     if (reply->more != 0) {
         doubt_each(p, p->heard_ms);
-    } else {
+    } else if (tells || p->doubt == PK_DOUBT_ALL) {
         p->doubt = PK_DOUBT_NONE;
     }
     if (reply->event - p->heard.last <= UINT32_MAX / 2) { /* pushes may be ahead of it */
@@ -244,13 +246,14 @@ void pk_client_catch_up(struct picket *p)
     while (p->doubt == PK_DOUBT_EACH && p->lease != 0 && !p->stopping &&
            pk_clock_ms() < p->keeper.next_ms) {
         uint64_t lease = p->lease;
-        uint64_t round = p->rounds;
         uint64_t request = next_known(p, p->asked);
         enum pk_claim_state state = PK_CLAIM_NONE;
         uint64_t token = 0;
         if (request == 0) {
-            p->doubt = PK_DOUBT_NONE;
-            break;
+            p->doubt = p->again ? PK_DOUBT_EACH : PK_DOUBT_NONE;
+            p->again = false;
+            p->asked = 0;
+            continue;
         }
         pthread_mutex_unlock(&p->mutex);
         enum picket_status s = p->driver->claim(p->store, lease, request, &state, &token);
@@ -261,9 +264,7 @@ void pk_client_catch_up(struct picket *p)
         if (p->lease == lease) {
             absorb_claim(p, request, state, token);
         }
-        if (p->rounds == round) {
-            p->asked = request;
-        }
+        p->asked = request;
     }
     pthread_mutex_unlock(&p->mutex);
 }
