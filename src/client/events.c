@@ -76,8 +76,8 @@ void pk_client_hear(struct picket *p, uint32_t event)
     }
 }
 
-/* The keeper asks about each claim; once more, if it is at it: so it gets through, however
- * often something is missed meanwhile. Mutex held. */
+/* The keeper asks about each claim; once more, if it is at it: so it gets through,
+ * however often something is missed meanwhile. Mutex held. */
 static void doubt_each(struct picket *p, uint64_t since_ms)
 {
     bool earlier = p->doubt == PK_DOUBT_NONE || since_ms < p->missed_since_ms;
