@@ -355,7 +355,7 @@ TEST(proto__a_renewal_names_at_most_4096_leases)
     CHECK_STR(why, "a renewal must name 1 to 4096 leases");
     CHECK(2 + 2 * PK_RENEW_MAX + 3 <= PK_RESP_ARGS_MAX); /* with HEARD, and a TTL */
     /* Nothing is written behind the room for the ids. */
-    CHECK((unsigned char)scratch.why[0] == 0xaa);
+    CHECK(scratch.heard[0] == 0xaa && (unsigned char)scratch.why[0] == 0xaa);
 }
 
 TEST(proto__other_words_are_left_to_others)
