@@ -378,7 +378,9 @@ static enum picket_status open_lease(struct picket *p, uint64_t until_ms, uint64
         p->driver->attend(p->store, *lease);
         pthread_mutex_lock(&p->mutex);
         p->lease = *lease;
-        p->missed = false;
+        p->doubt = PK_DOUBT_NONE;
+        p->heard = (struct pk_heard){0};
+        p->heard_ms = sent;
         pk_keeper_acked(&p->keeper, sent, answer.list[0].left_ms,
                         answer.list[0].renew_after_ms);
         pthread_mutex_unlock(&p->mutex);
@@ -465,12 +467,14 @@ static void renewed(struct picket *p, uint64_t sent, const struct pk_effect *rep
 static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_ms,
                                 uint64_t until_ms)
 {
-    unsigned char id[8];
+    unsigned char id[8], heard[4];
     pk_command_put_lease(id, 0, lease);
     struct pk_command c = {
         .verb = PK_LEASE_RENEW, .leases = id, .n_leases = 1, .ttl_ms = ttl_ms};
     struct pk_effects answer = {0};
     pthread_mutex_lock(&p->renewing);
+    uint64_t round = pk_client_begin_renewal(p, heard);
+    c.heard = p->driver->tells_missed ? heard : NULL;
     uint64_t sent = pk_clock_ms();
     enum picket_status s = p->driver->call(p->store, &c, until_ms, &answer);
     s = s == PICKET_OK ? pk_client_verdict(&answer) : s;
@@ -480,7 +484,13 @@ static enum picket_status renew(struct picket *p, uint64_t lease, uint64_t ttl_m
     if (p->lease != lease) {
         s = pk_fail_plain(PICKET_LOST);
     } else if (s == PICKET_OK) {
+        if (p->driver->tells_missed && p->rounds == round) {
+            pk_client_absorb_state(p, &c, &answer, sent);
+        }
         renewed(p, sent, &answer.list[0]);
+        if (p->doubt == PK_DOUBT_ALL) { /* since it was sent */
+            pk_keeper_hurry(&p->keeper, pk_clock_ms());
+        }
     } else if (ended) {
         pk_client_lost(p, pk_end_name(answer.list[0].end));
     } else {
@@ -509,159 +519,6 @@ enum picket_status picket_extend(struct picket *p, uint32_t ttl_ms)
         p->driver->wake(p->store); /* a shorter TTL wants the next renewal sooner */
     }
     return s;
-}
-
-/* ---- news ---- */
-
-static struct picket_lock *lock_of(struct picket *p, uint64_t request)
-{
-    struct picket_lock *l = p->locks;
-    while (l != NULL && l->request != request) {
-        l = l->next;
-    }
-    return l;
-}
-
-static enum picket_status verdict_of(enum pk_end end)
-{
-    return end == PK_END_TIMED_OUT   ? PICKET_TIMEOUT
-           : end == PK_END_WITHDRAWN ? PICKET_CANCELLED
-                                     : PICKET_LOST;
-}
-
-static void hold_ended(struct picket_lock *l, const struct pk_effect *e)
-{
-    char reason[PK_DESCRIPTION_MAX];
-    if (e->end == PK_END_RELEASED) {
-        pk_lock_released(l);
-    } else if (e->end == PK_END_BROKEN) {
-        snprintf(reason, sizeof reason, "broken: %.*s (by %.*s)", (int)e->why.len,
-                 e->why.data, (int)e->by.len, e->by.data);
-        pk_lock_lost(l, reason);
-    } else if (e->end == PK_END_FORGOTTEN) {
-        pk_lock_lost(l, "ended while the store was out of sight");
-    } else {
-        pk_lock_lost(l, pk_end_name(e->end));
-    }
-}
-
-static void absorb_event(struct picket *p, const struct pk_effect *e, uint64_t since_ms)
-{
-    if (e->lease != p->lease) {
-        return;
-    }
-    struct picket_lock *l = lock_of(p, e->request);
-    if (e->kind == PK_EV_LEASE_ENDED) {
-        pk_client_lost(p, pk_end_name(e->end));
-    } else if (l != NULL && e->kind == PK_EV_GRANTED && l->phase == PK_PHASE_WAITING) {
-        pk_lock_granted(l, e->token, since_ms);
-    } else if (l != NULL && e->kind == PK_EV_LEFT && l->phase == PK_PHASE_WAITING) {
-        pk_lock_refused(l, verdict_of(e->end));
-    } else if (l != NULL && e->kind == PK_EV_ENDED && l->phase == PK_PHASE_HELD) {
-        hold_ended(l, e);
-    } else if (l != NULL && e->kind == PK_EV_ENDED && l->phase == PK_PHASE_WAITING) {
-        pk_lock_refused(l, PICKET_LOST); /* we have missed its grant */
-    }
-}
-
-void pk_client_doubt(struct picket *p, uint64_t since_ms)
-{
-    bool earlier = !p->missed || since_ms < p->missed_since_ms;
-    p->missed_since_ms = earlier ? since_ms : p->missed_since_ms;
-    p->missed = true;
-    p->rounds++;
-    p->asked = 0;
-}
-
-void pk_client_absorb(struct picket *p)
-{
-    struct pk_effects events = {0};
-    uint64_t since_ms = 0;
-    /* One at a time: a grant taken in after its own end would look like a hold. */
-    pthread_mutex_lock(&p->absorbing);
-    bool whole = p->driver->news(p->store, &events, &since_ms);
-    pthread_mutex_lock(&p->mutex);
-    for (uint32_t i = 0; i < events.count; i++) {
-        absorb_event(p, &events.list[i], since_ms);
-    }
-    bool gap = !whole && p->lease != 0;
-    if (gap) {
-        p->gaps++;
-        pk_client_doubt(p, since_ms);
-    }
-    pthread_cond_broadcast(&p->changed);
-    pthread_mutex_unlock(&p->mutex);
-    pthread_mutex_unlock(&p->absorbing);
-    pk_effects_free(&events);
-    if (gap) {
-        p->driver->wake(p->store);
-    }
-}
-
-/* ---- after a gap ---- */
-
-/* The first request after `after` that the service knows of: of an acquire that is still
- * on its way, the answer will tell. 0: none. Mutex held. */
-static uint64_t next_known(const struct picket *p, uint64_t after)
-{
-    uint64_t next = 0;
-    for (const struct picket_lock *l = p->locks; l != NULL; l = l->next) {
-        bool known =
-            l->phase == PK_PHASE_HELD || (l->phase == PK_PHASE_WAITING && l->queued);
-        if (known && l->request > after && (next == 0 || l->request < next)) {
-            next = l->request;
-        }
-    }
-    return next;
-}
-
-/* The claim was known to the service, and now it stands like this. Mutex held. */
-static void absorb_claim(struct picket *p, uint64_t request, enum pk_claim_state state,
-                         uint64_t token)
-{
-    struct picket_lock *l = lock_of(p, request);
-    if (l == NULL || l->leaving) {
-        return;
-    }
-    if (l->phase == PK_PHASE_WAITING && state == PK_CLAIM_HELD) {
-        pk_lock_granted(l, token, p->missed_since_ms);
-    } else if (l->phase == PK_PHASE_WAITING && state == PK_CLAIM_NONE) {
-        pk_lock_refused(l, l->bounded ? PICKET_TIMEOUT : PICKET_LOST);
-    } else if (l->phase == PK_PHASE_HELD && state == PK_CLAIM_NONE) {
-        pk_lock_lost(l, "ended while the store was out of sight");
-    }
-}
-
-/* Asks about the claims whose events may have been missed, unless a renewal is due: the
- * rest comes after it. Events that come meanwhile are newer than any answer here. */
-static void catch_up(struct picket *p)
-{
-    pthread_mutex_lock(&p->mutex);
-    while (p->missed && p->lease != 0 && !p->stopping &&
-           pk_clock_ms() < p->keeper.next_ms) {
-        uint64_t lease = p->lease;
-        uint64_t round = p->rounds;
-        uint64_t request = next_known(p, p->asked);
-        enum pk_claim_state state = PK_CLAIM_NONE;
-        uint64_t token = 0;
-        if (request == 0) {
-            p->missed = false;
-            break;
-        }
-        pthread_mutex_unlock(&p->mutex);
-        enum picket_status s = p->driver->claim(p->store, lease, request, &state, &token);
-        pthread_mutex_lock(&p->mutex);
-        if (s != PICKET_OK) {
-            break; /* a new connection brings us here again, or else the next renewal */
-        }
-        if (p->lease == lease) {
-            absorb_claim(p, request, state, token);
-        }
-        if (p->rounds == round) {
-            p->asked = request;
-        }
-    }
-    pthread_mutex_unlock(&p->mutex);
 }
 
 /* ---- the keeper thread ---- */
@@ -698,7 +555,7 @@ static void *keep(void *arg)
             p->driver->wait(p->store, at, waiting);
         }
         pk_client_absorb(p);
-        catch_up(p);
+        pk_client_catch_up(p);
         pthread_mutex_lock(&p->mutex);
     }
     pthread_mutex_unlock(&p->mutex);

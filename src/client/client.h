@@ -47,6 +47,7 @@ struct picket_lock {
     bool bounded;           /* the wait has a limit of its own */
     bool queued;            /* the store has said that it waits */
     bool leaving;           /* a release or cancel is under way, and will tell */
+    bool asked;             /* the store knew of it when the last renewal was sent */
     int loss_fd, ready_fd;  /* -1 until asked for */
     char reason[640];       /* of the loss */
     enum pk_handle handle;
@@ -60,6 +61,20 @@ struct pk_opened {
     const struct pk_driver *driver;
     struct pk_store *store;
     struct pk_opened *next;
+};
+
+/* What we know of the claims, as far as it depends on having heard all events. */
+enum pk_doubt {
+    PK_DOUBT_NONE,
+    PK_DOUBT_ALL,  /* events were missed: the next renewal tells how all claims stand */
+    PK_DOUBT_EACH, /* the keeper has to ask about each claim */
+};
+
+/* The events of the lease that were heard: all up to `last`, and of the 64 behind it
+ * those whose bit is set, since answers and pushes may overtake each other. */
+struct pk_heard {
+    uint32_t last;
+    uint64_t ahead;
 };
 
 struct picket {
@@ -84,12 +99,14 @@ struct picket {
     struct pk_keeper keeper;
     struct picket_lock *locks;
     struct picket_lock *called; /* whose callback runs now; NULL: none */
-    /* Events were missed, so that the keeper has to ask about each claim. */
-    bool missed;
-    uint64_t missed_since_ms; /* they happened after that */
-    uint64_t gaps;            /* how often the store said so */
-    uint64_t rounds;          /* how often the asking began anew, and */
-    uint64_t asked;           /* the request asked about last */
+    struct pk_heard heard;
+    uint64_t heard_ms; /* whatever has not been heard happened after that */
+    enum pk_doubt doubt;
+    uint64_t missed_since_ms; /* what was missed happened after that */
+    uint64_t gaps;            /* how often the store said that something was */
+    uint64_t rounds;          /* how often there was reason to doubt */
+    uint64_t asked;           /* EACH: the request asked about last */
+    bool again;               /* and after the last one, all are asked about once more */
 };
 
 /* ---- client.c ---- */
@@ -124,11 +141,28 @@ uint64_t pk_client_patience(const struct picket *p);
 enum picket_status pk_client_verdict(const struct pk_effects *answer);
 /* The lease is over: everything on it is lost, for this reason. Mutex held. */
 void pk_client_lost(struct picket *p, const char *reason);
-/* Events after our time `since_ms` may have been missed: what the service says of each
- * claim is the truth, and the keeper will ask. Mutex held. */
+
+/* ---- events.c ---- */
+
+/* Events after our time `since_ms` may have been missed: the next renewal, which comes at
+ * once, tells how the claims stand, or else the keeper asks about each. Mutex held. */
 void pk_client_doubt(struct picket *p, uint64_t since_ms);
+/* The event with this number was heard, or an answer has told it; 0: it has none. Mutex
+ * held. */
+void pk_client_hear(struct picket *p, uint32_t event);
 /* Takes in what the store has to tell about our lease. */
 void pk_client_absorb(struct picket *p);
+/* Notes of which claims the answer to a renewal must know, and what was heard so far;
+ * returns the round that the answer belongs to. */
+uint64_t pk_client_begin_renewal(struct picket *p, unsigned char heard[4]);
+/* Takes in what the renewal `c`, sent then, says of events that we have not heard: how
+ * all claims stand. One without a row has ended if the service had to know of it. Mutex
+ * held. */
+void pk_client_absorb_state(struct picket *p, const struct pk_command *c,
+                            const struct pk_effects *answer, uint64_t sent);
+/* Asks about the claims whose events may have been missed, unless a renewal is due: the
+ * rest comes after it. Events that come meanwhile are newer than any answer here. */
+void pk_client_catch_up(struct picket *p);
 
 /* ---- lock.c ---- */
 

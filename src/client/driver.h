@@ -40,6 +40,10 @@ struct pk_driver {
     enum picket_status (*call)(struct pk_store *s, struct pk_command *c,
                                uint64_t until_ms, struct pk_effects *out);
 
+    /* RENEW answers what was missed of the lease's events (rules D of core/README.md).
+     * Else its answers have no event number, and claim has to be asked about each. */
+    bool tells_missed;
+
     /* From now on the lease is ours: its events become news. 0: none. */
     void (*attend)(struct pk_store *s, uint64_t lease);
     /* Sleeps until there may be news, wake is called, or `until_ms`. `waiting`: some
@@ -47,8 +51,8 @@ struct pk_driver {
     void (*wait)(struct pk_store *s, uint64_t until_ms, bool waiting);
     void (*wake)(struct pk_store *s);
     /* Moves the events of our lease to `out`. All of them, and those that were missed,
-     * happened after local time *since_ms. False: some were missed, ask claim about each.
-     */
+     * happened after local time *since_ms. False: some were missed; the next RENEW tells
+     * which, or else claim. */
     bool (*news)(struct pk_store *s, struct pk_effects *out, uint64_t *since_ms);
     /* Where the acquire (lease, request) stands now; *token if it holds. May have to ask
      * around for that, but not for long: other than OK, it isn't known yet. */

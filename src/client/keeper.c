@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "client/keeper.h"
 
+enum {
+    /* The least time between two renewals in a hurry: several clients that act for one
+     * lease, and push each other out as its owners, must not renew all the time. */
+    HURRY_MS = 200,
+};
+
 uint64_t pk_keeper_margin(uint64_t ttl_ms, uint64_t asked)
 {
     uint64_t delivery = ttl_ms / 10 < 50 ? ttl_ms / 10 : 50;
@@ -32,6 +38,13 @@ void pk_keeper_failed(struct pk_keeper *k, uint64_t now_ms, uint64_t random)
     k->failures++;
     k->next_ms =
         now_ms + pk_backoff_ms(k->failures, k->ttl_ms / 100 + 1, k->ttl_ms / 6, random);
+}
+
+void pk_keeper_hurry(struct pk_keeper *k, uint64_t now_ms)
+{
+    uint64_t pause = k->ttl_ms / 20 < HURRY_MS ? k->ttl_ms / 20 : HURRY_MS;
+    uint64_t at = k->sent_ms + pause > now_ms ? k->sent_ms + pause : now_ms;
+    k->next_ms = at < k->next_ms ? at : k->next_ms;
 }
 
 uint64_t pk_keeper_safe_until(const struct pk_keeper *k)

@@ -44,6 +44,9 @@ void pk_keeper_acked(struct pk_keeper *k, uint64_t sent_ms, uint64_t ttl_ms,
  * `random`. */
 void pk_keeper_failed(struct pk_keeper *k, uint64_t now_ms, uint64_t random);
 
+/* The next renewal is wanted at once; a little later, if the last one was just sent. */
+void pk_keeper_hurry(struct pk_keeper *k, uint64_t now_ms);
+
 uint64_t pk_keeper_safe_until(const struct pk_keeper *k);
 /* The end of all hope: safe_until + grace. */
 uint64_t pk_keeper_lost_at(const struct pk_keeper *k);

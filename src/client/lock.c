@@ -227,7 +227,7 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
         pk_client_doubt(p, sent); /* a repeat is told of a grant, even if it has ended */
     }
     /* The keeper must know that somebody waits now; a grant is no news to it. */
-    bool news = l->phase == PK_PHASE_WAITING || p->missed;
+    bool news = l->phase == PK_PHASE_WAITING || p->doubt != PK_DOUBT_NONE;
     pthread_mutex_unlock(&p->mutex);
     pk_effects_free(&answer);
     pk_client_absorb(p);
@@ -440,6 +440,9 @@ static enum picket_status leave(struct picket_lock *l, struct pk_command *c,
         s = pk_client_verdict(&answer);
     }
     pthread_mutex_lock(&p->mutex);
+    if (answer.count > 0 && p->lease == c->lease) {
+        pk_client_hear(p, answer.list[0].event);
+    }
     l->leaving = false;
     bool open = l->phase == PK_PHASE_WAITING || l->phase == PK_PHASE_HELD;
     if (open && s == PICKET_OK) {
@@ -447,6 +450,8 @@ static enum picket_status leave(struct picket_lock *l, struct pk_command *c,
         set_phase(l, l->phase == PK_PHASE_HELD ? PK_PHASE_RELEASED : PK_PHASE_REFUSED);
     } else if (open && (s == PICKET_LOST || s == PICKET_NOTHELD)) {
         pk_lock_lost(l, picket_last_error());
+    } else if (open && c->lease != 0 && p->lease == c->lease && p->driver->tells_missed) {
+        pk_client_doubt(p, 0); /* what was heard meanwhile was left to this answer */
     }
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->mutex);

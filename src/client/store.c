@@ -94,13 +94,32 @@ enum picket_status picket_fence_get(struct picket *p, const char *resource,
     return s;
 }
 
+/* Sets the mode, if it is still the one of that moment when its epoch was asked for. */
+static enum picket_status replace_mode(struct picket *p, const char *resource, int shadow)
+{
+    struct pk_command show = {.verb = PK_FENCE_SHOW, .name = pk_text(resource)};
+    struct pk_effects answer = {0};
+    enum picket_status s = pk_client_ask(p, &show, &answer);
+    uint64_t epoch = s == PICKET_OK ? answer.list[0].epoch : 0;
+    pk_effects_free(&answer);
+    if (s != PICKET_OK && s != PICKET_NOTFOUND) {
+        return s;
+    }
+    struct pk_command c = {.verb = PK_FENCE_MODE,
+                           .name = pk_text(resource),
+                           .flags = shadow != 0 ? PK_FENCE_SHADOW : 0,
+                           .epoch = epoch};
+    return ask_plainly(p, &c, NULL);
+}
+
 enum picket_status picket_fence_mode(struct picket *p, const char *resource, int shadow)
 {
-    struct pk_command c = {.verb = PK_FENCE_MODE,
-                           .request = pk_random(),
-                           .name = pk_text(resource),
-                           .flags = shadow != 0 ? PK_FENCE_SHADOW : 0};
-    return ask_plainly(p, &c, NULL);
+    enum { TRIES = 8 };
+    enum picket_status s = PICKET_TOOOLD;
+    for (int i = 0; i < TRIES && s == PICKET_TOOOLD; i++) {
+        s = replace_mode(p, resource, shadow); /* others may be changing it, too */
+    }
+    return s;
 }
 
 enum picket_status picket_fence_show(struct picket *p, const char *resource,

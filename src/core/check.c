@@ -241,6 +241,7 @@ static const char *check_fences(const struct pk_machine *m, struct census *seen)
         DEMAND(f->token > 0 || (f->request == 0 && f->value == NULL && f->shadowed == 0 &&
                                 f->ends == NULL),
                "I11: a fence that nobody has claimed was used");
+        DEMAND(f->shadow == (f->epoch % 2 == 1), "I13: a fence's mode and its epoch");
         DEMAND(f->ends == NULL || timer_in(m, f->ends, f), "I4: a fence's timer");
         before = pk_fence_name(f);
         seen->timers += f->ends != NULL;

@@ -50,6 +50,17 @@ void pk_command_put_lease(unsigned char *leases, uint32_t i, uint64_t id)
     pk_put_u64(leases + 8 * (size_t)i, id);
 }
 
+uint32_t pk_command_heard_at(const struct pk_command *c, uint32_t i)
+{
+    PK_ASSERT(c->heard != NULL && i < c->n_leases);
+    return pk_get_u32(c->heard + 4 * (size_t)i);
+}
+
+void pk_command_put_heard(unsigned char *heard, uint32_t i, uint32_t event)
+{
+    pk_put_u32(heard + 4 * (size_t)i, event);
+}
+
 /* ---- bytes ---- */
 
 static void write_parts(struct pk_writer *w, const struct pk_command *c)
@@ -74,6 +85,17 @@ static void read_parts(struct pk_reader *r, struct pk_command *c)
     }
 }
 
+static void read_leases(struct pk_reader *r, struct pk_command *c)
+{
+    c->n_leases = (uint32_t)pk_read_ranged(r, 0, PK_RENEW_MAX);
+    c->leases = pk_read_raw(r, 8 * (size_t)c->n_leases);
+    unsigned heard = pk_read_byte(r);
+    r->bad = r->bad || heard > 1;
+    if (!r->bad && heard == 1) {
+        c->heard = pk_read_raw(r, 4 * (size_t)c->n_leases);
+    }
+}
+
 /* The plain fields in their order on the wire: one table for writing and reading. */
 static const struct integer_field {
     uint32_t field;
@@ -90,6 +112,7 @@ static const struct integer_field {
     {PK_F_COUNT, offsetof(struct pk_command, count)},
     {PK_F_FLAGS, offsetof(struct pk_command, flags)},
     {PK_F_VERSION, offsetof(struct pk_command, version)},
+    {PK_F_EPOCH, offsetof(struct pk_command, epoch)},
 };
 
 static const struct string_field {
@@ -133,6 +156,10 @@ static void write_command(struct pk_writer *w, const struct pk_command *c)
     if (fields & PK_F_LEASES) {
         pk_write_uint(w, c->n_leases);
         pk_write_raw(w, c->leases, 8 * (size_t)c->n_leases);
+        pk_write_byte(w, c->heard != NULL);
+        if (c->heard != NULL) {
+            pk_write_raw(w, c->heard, 4 * (size_t)c->n_leases);
+        }
     }
     if (fields & PK_F_LIMITS) {
         pk_limits_write(w, &c->limits);
@@ -181,8 +208,7 @@ size_t pk_command_decode(const unsigned char *in, size_t len, struct pk_command 
         read_parts(&r, out);
     }
     if (fields & PK_F_LEASES) {
-        out->n_leases = (uint32_t)pk_read_ranged(&r, 0, PK_RENEW_MAX);
-        out->leases = pk_read_raw(&r, 8 * (size_t)out->n_leases);
+        read_leases(&r, out);
     }
     if (fields & PK_F_LIMITS) {
         pk_limits_read(&r, &out->limits);

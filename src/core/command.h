@@ -9,10 +9,11 @@
  *
  *     verb (1 byte)  stamp  principal
  *     those of lease request target token ttl wait max_hold lock_delay count flags
- *     version it has
+ *     version epoch it has
  *     those of name label value reason cursor it has
  *     PARTS:  count, then per lock: name  mode (1 byte)  slots
- *     LEASES: count, then ids of 8 bytes each, little endian
+ *     LEASES: count, then ids of 8 bytes each, little endian; then 1 byte: 1 if event
+ *             numbers follow, one of 4 bytes for each id, little endian, else 0
  *     LIMITS: count, then one integer per limit in the order of PK_LIMITS; 0: as it is
  *
  * The format is that of a cluster version (pk_command_needs); the containers (journal,
@@ -63,6 +64,7 @@ enum pk_field {
     PK_F_OPTIONAL_TARGET = 1 << 21,
     PK_F_EXCLUSIVE = 1 << 22, /* PARTS are keys: each exclusive */
     PK_F_VERSION = 1 << 23,   /* a field: a cluster version */
+    PK_F_EPOCH = 1 << 24,     /* a field: how often a fence's mode had changed */
 };
 
 /* What `flags` can say to KEY KEEP and KEY DROP. */
@@ -112,7 +114,7 @@ enum pk_version_flag {
     X(KEY_KEEP, "KEY KEEP",                                                              \
       PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_TTL | PK_F_FLAGS)                  \
     X(KEY_DROP, "KEY DROP", PK_F_PARTS | PK_F_EXCLUSIVE | PK_F_VALUE | PK_F_FLAGS)       \
-    X(FENCE_MODE, "FENCE MODE", PK_F_REQUEST | PK_F_NAME | PK_F_FLAGS)                   \
+    X(FENCE_MODE, "FENCE MODE", PK_F_NAME | PK_F_FLAGS | PK_F_EPOCH)                     \
     X(FENCE_SHOW, "FENCE SHOW", PK_F_NAME | PK_F_READ)                                   \
     X(SET_VERSION, "SET VERSION", PK_F_REQUEST | PK_F_VERSION | PK_F_FLAGS)
 
@@ -151,11 +153,14 @@ struct pk_command {
     uint64_t count;   /* rows wanted, 1..PK_PAGE_MAX */
     uint64_t flags;   /* of enum pk_key_flag, pk_fence_flag or pk_version_flag */
     uint64_t version; /* the cluster version wanted */
+    uint64_t epoch;   /* FENCE MODE: that of the mode which is to be replaced (F6) */
     struct pk_bytes label;
     struct pk_bytes value;
     struct pk_bytes reason;
     struct pk_bytes cursor;      /* LIST: only names after this one */
     const unsigned char *leases; /* RENEW: n_leases ids of 8 bytes, little endian */
+    const unsigned char *heard;  /* RENEW: n_leases event numbers of 4 bytes, little
+                                    endian (D2); NULL: not named */
     uint32_t n_leases;
     struct pk_limits limits;
 };
@@ -164,6 +169,9 @@ struct pk_command {
 uint64_t pk_command_lease_at(const struct pk_command *c, uint32_t i);
 /* Writes `id` as the i-th of a RENEW's `leases`. */
 void pk_command_put_lease(unsigned char *leases, uint32_t i, uint64_t id);
+/* The event number that a RENEW with `heard` names for its i-th lease, and its writer. */
+uint32_t pk_command_heard_at(const struct pk_command *c, uint32_t i);
+void pk_command_put_heard(unsigned char *heard, uint32_t i, uint32_t event);
 
 /* The encoded size of `c`, for the buffer of pk_command_encode. */
 size_t pk_command_size(const struct pk_command *c);

@@ -18,10 +18,10 @@ enum { BLOCK_BYTES = 16384, BLOCK_BYTES_MAX = 1 << 26, FIRST_EFFECTS = 64 };
 const char *pk_effect_name(enum pk_effect_kind k)
 {
     static const char *const names[] = {
-        "reply",       "lock",           "hold",        "wait",         "lease-opened",
-        "lease-ended", "queued",         "left",        "granted",      "ended",
-        "value",       "closed",         "opened",      "fence-raised", "fence-set",
-        "fence-mode",  "fence-shadowed", "fence-ended", "leapt",
+        "reply",        "lock",        "hold",           "wait",        "outcome",
+        "lease-opened", "lease-ended", "queued",         "left",        "granted",
+        "ended",        "value",       "closed",         "opened",      "fence-raised",
+        "fence-set",    "fence-mode",  "fence-shadowed", "fence-ended", "leapt",
     };
     _Static_assert(sizeof names / sizeof names[0] == PK_EFFECT_COUNT,
                    "one name per kind");

@@ -27,6 +27,7 @@ enum pk_effect_kind {
                            closed_ms */
     PK_ROW_HOLD,        /* a hold */
     PK_ROW_WAIT,        /* a wait; place */
+    PK_ROW_OUTCOME,     /* how an acquire ended (D2): lease, request, token, end */
     PK_EV_LEASE_OPENED, /* lease, label */
     PK_EV_LEASE_ENDED,  /* lease, end */
     PK_EV_QUEUED,       /* place */
@@ -59,9 +60,13 @@ struct pk_effect {
     uint32_t holders, waiters; /* TAKE, DROP: holders is how many keys */
     uint32_t shadow;           /* 1: the fence is in shadow mode */
     uint32_t value_bytes;      /* FENCE SHOW: how many there are */
-    uint32_t more;             /* LIST, SHOW: 1: there are rows that were left out */
+    uint32_t more;             /* LIST, SHOW, RENEW: 1: rows were left out */
+    uint32_t event;            /* of the lease: its number (D1); 0: none */
     enum pk_status would;      /* OK from a fence: what shadow mode kept it from saying */
     uint64_t lease, request, token;
+    uint64_t seq;            /* of the claim: QUEUED, GRANTED and LEFT of one acquire
+                                have the same; no part of the protocol */
+    uint64_t epoch;          /* FENCE SHOW, FENCE MODE: of the fence's mode (F6) */
     uint64_t shadowed;       /* FENCE SHOW: calls let through by shadow mode so far */
     uint64_t left_ms;        /* of the lease; FENCE SHOW: of the register, 0: for good */
     uint64_t closed_ms;      /* of the lock's delay after an unclean end */

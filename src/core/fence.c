@@ -242,19 +242,34 @@ void pk_fence_get(struct pk_machine *m, const struct pk_command *c)
     }
 }
 
+static void reply_mode(struct pk_machine *m, const struct pk_command *c, enum pk_status s,
+                       const struct pk_fence *f)
+{
+    struct pk_effect *e = pk_reply(m, c, s);
+    e->token = token_of(f);
+    e->epoch = f == NULL ? 0 : f->epoch;
+}
+
 void pk_fence_mode(struct pk_machine *m, const struct pk_command *c)
 {
     bool shadow = c->flags & PK_FENCE_SHADOW;
     struct pk_fence *before = pk_fence_find(m, c->name);
+    bool changes = before == NULL ? shadow : before->shadow != shadow;
+    uint64_t epoch = before == NULL ? 0 : before->epoch;
+    if (changes && c->epoch != epoch) {
+        /* F6: a late copy, or somebody else was faster. */
+        reply_mode(m, c, PK_TOOOLD, before);
+        return;
+    }
     struct pk_fence *f = make_room(m, c, before);
     if (f == NULL) {
         return;
     }
-    bool changes = before == NULL || f->shadow != shadow;
     f->shadow = shadow;
+    f->epoch += changes;
     pk_item_in(m, PK_ITEM_FENCE, f);
-    pk_reply(m, c, PK_OK)->token = f->token;
-    if (changes) {
+    reply_mode(m, c, PK_OK, f);
+    if (changes || before == NULL) {
         pk_event(m, (struct pk_effect){.kind = PK_EV_FENCE_MODE,
                                        .name = pk_fence_name(f),
                                        .token = f->token,
@@ -269,6 +284,7 @@ void pk_fence_show(struct pk_machine *m, const struct pk_command *c)
     if (f != NULL) {
         e->token = f->token;
         e->shadow = f->shadow;
+        e->epoch = f->epoch;
         e->shadowed = f->shadowed;
         e->value_bytes = pk_blob_len(f->value);
         e->left_ms = pk_timer_left(m, f->ends);

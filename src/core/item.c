@@ -21,6 +21,7 @@ static void write_replies(struct pk_writer *w, const struct pk_replies *r)
         pk_write_uint(w, a->token);
         pk_write_byte(w, a->verb);
         pk_write_byte(w, a->status);
+        pk_write_byte(w, a->end);
     }
 }
 
@@ -47,6 +48,7 @@ static void write_lease(struct pk_writer *w, const struct pk_lease *l)
     pk_write_uint(w, l->deadline_ms);
     pk_write_uint(w, l->opened_by);
     pk_write_uint(w, pk_replies_forgotten(l->replies));
+    pk_write_uint(w, pk_replies_events(l->replies));
     pk_write_byte(w, l->end);
     pk_write_byte(w, l->keyed);
     pk_write_bytes(w, pk_blob_bytes(l->label));
@@ -96,6 +98,7 @@ static void write_fence(struct pk_writer *w, const struct pk_fence *f)
     pk_write_uint(w, f->token);
     pk_write_uint(w, f->request);
     pk_write_byte(w, f->shadow);
+    pk_write_uint(w, f->epoch);
     pk_write_uint(w, f->shadowed);
     pk_write_bytes(w, pk_blob_bytes(f->value));
     pk_write_uint(w, f->ends == NULL ? 0 : f->ends->at);

@@ -223,8 +223,48 @@ static void renew(struct pk_machine *m, struct pk_lease *l, uint64_t ttl_ms)
     pk_item_in(m, PK_ITEM_LEASE, l);
 }
 
+static void outcome_row(struct pk_machine *m, const struct pk_lease *l,
+                        const struct pk_answer *a)
+{
+    struct pk_effect e = {.kind = PK_ROW_OUTCOME,
+                          .lease = l->id,
+                          .request = a->request,
+                          .token = a->token,
+                          .end = (enum pk_end)a->end};
+    pk_effects_add(m->out, &e);
+}
+
+/* D2: how all claims of the lease stand, and how those ended that are remembered. *room
+ * is how many rows there may still be; false: they were not enough. */
+static bool tell_state(struct pk_machine *m, const struct pk_lease *l, uint32_t *room)
+{
+    for (struct pk_node *n = pk_tree_first(&l->claims); n != NULL; n = pk_tree_next(n)) {
+        const struct pk_claim *claim = PK_OWNER(n, struct pk_claim, node);
+        for (uint32_t i = 0; i < claim->n_parts; i++) {
+            if (*room == 0) {
+                return false;
+            }
+            --*room;
+            pk_claim_brief_row(m, &claim->parts[i]);
+        }
+    }
+    for (uint32_t i = 0; i < pk_replies_count(l->replies); i++) {
+        const struct pk_answer *a = pk_replies_at(l->replies, i);
+        if (a->end == PK_END_NONE) {
+            continue;
+        }
+        if (*room == 0) {
+            return false;
+        }
+        --*room;
+        outcome_row(m, l, a);
+    }
+    return true;
+}
+
 void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
 {
+    uint32_t room = PK_RENEW_ROWS;
     for (uint32_t i = 0; i < c->n_leases; i++) {
         uint64_t id = pk_command_lease_at(c, i);
         struct pk_lease *l = pk_lease_find(m, id);
@@ -236,7 +276,49 @@ void pk_lease_renew(struct pk_machine *m, const struct pk_command *c)
         struct pk_effect *e = pk_reply(m, c, PK_OK);
         e->lease = id;
         e->left_ms = l->ttl_ms;
+        e->event = pk_replies_events(l->replies);
+        uint32_t reply = m->out->count - 1;
+        if (c->heard != NULL && pk_command_heard_at(c, i) != e->event) {
+            m->out->list[reply].more = !tell_state(m, l, &room);
+        }
     }
+}
+
+/* The lease's item is out. */
+static uint32_t next_event(struct pk_lease *l)
+{
+    uint32_t last = pk_replies_events(l->replies);
+    pk_replies_set_events(&l->replies, last == UINT32_MAX ? 1 : last + 1);
+    return pk_replies_events(l->replies);
+}
+
+uint32_t pk_lease_count_event(struct pk_machine *m, struct pk_lease *l)
+{
+    if (pk_lease_over(m, l) != PK_END_NONE) {
+        return 0;
+    }
+    pk_item_out(m, PK_ITEM_LEASE, l);
+    uint32_t number = next_event(l);
+    pk_item_in(m, PK_ITEM_LEASE, l);
+    return number;
+}
+
+uint32_t pk_lease_note_end(struct pk_machine *m, struct pk_lease *l,
+                           struct pk_answer outcome)
+{
+    uint32_t number = 0;
+    if (l->end != PK_END_NONE) {
+        return 0; /* it ends itself, and its item is out */
+    }
+    pk_item_out(m, PK_ITEM_LEASE, l);
+    if (pk_lease_over(m, l) == PK_END_NONE) {
+        number = next_event(l);
+    }
+    if (outcome.request != 0) {
+        pk_replies_add(&l->replies, m->limits.replies, outcome);
+    }
+    pk_item_in(m, PK_ITEM_LEASE, l);
+    return number;
 }
 
 void pk_lease_close(struct pk_machine *m, const struct pk_command *c)
@@ -372,7 +454,7 @@ void pk_lease_end(struct pk_machine *m, struct pk_lease *l, const struct pk_endi
     }
     struct pk_node *n = pk_tree_first(&l->claims);
     while (n != NULL) { /* the first one always: so the end of few is never put off */
-        pk_claim_end(m, PK_OWNER(n, struct pk_claim, node), e);
+        (void)pk_claim_end(m, PK_OWNER(n, struct pk_claim, node), e);
         n = pk_tree_first(&l->claims);
         if (n != NULL && m->work == 0) {
             pk_lease_arm(m, l, m->clock); /* S5 */
@@ -401,7 +483,7 @@ bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l,
         return true;
     }
     if (a != NULL) {
-        pk_reply(m, c, a->status)->token = a->token;
+        pk_reply(m, c, (enum pk_status)a->status)->token = a->token;
         return true;
     }
     if (!claimed && c->request <= pk_replies_forgotten(l->replies)) {
@@ -411,11 +493,9 @@ bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l,
     return false;
 }
 
-void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, uint64_t request,
-                       enum pk_verb verb, enum pk_status status, uint64_t token)
+void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, struct pk_answer a)
 {
-    if (request != 0) {
-        struct pk_answer a = {request, token, verb, status};
+    if (a.request != 0) {
         pk_item_out(m, PK_ITEM_LEASE, l);
         pk_replies_add(&l->replies, m->limits.replies, a);
         pk_item_in(m, PK_ITEM_LEASE, l);

@@ -19,6 +19,7 @@ enum {
     PK_BLOCKER_VALUE = 1024,    /* bytes of a value that BUSY and QUEUED tell (G5) */
     PK_ROW_BYTES = 128,         /* that a row counts beside its name, label and value */
     PK_RENEW_MAX = 4096,        /* leases in one RENEW */
+    PK_RENEW_ROWS = 256,        /* rows in the answer to one RENEW, of all its leases */
     PK_TTL_MIN_MS = 50,
     PK_TTL_MAX_MS = 24 * 3600 * 1000,
     PK_DELAY_MAX_MS = 24 * 3600 * 1000, /* lock-delay */

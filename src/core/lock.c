@@ -239,6 +239,7 @@ static struct pk_effect about(enum pk_effect_kind kind, const struct pk_claim_pa
                               .parts = c->n_parts,
                               .lease = c->lease->id,
                               .request = c->request,
+                              .seq = c->seq,
                               .token = c->token};
 }
 
@@ -257,6 +258,15 @@ void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t 
     struct pk_effect e = about(c->token == 0 ? PK_ROW_WAIT : PK_ROW_HOLD, p);
     describe_claim(m, &e, c);
     e.place = c->token == 0 ? place : 0;
+    pk_effects_add(m->out, &e);
+}
+
+void pk_claim_brief_row(struct pk_machine *m, const struct pk_claim_part *p)
+{
+    const struct pk_claim *c = pk_claim_of(p);
+    struct pk_effect e = about(c->token == 0 ? PK_ROW_WAIT : PK_ROW_HOLD, p);
+    e.since_ms = c->since_ms;
+    e.place = c->token == 0 ? c->place : 0;
     pk_effects_add(m->out, &e);
 }
 
@@ -330,6 +340,7 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
 {
     PK_ASSERT(c->token == 0 && c->lease->end == PK_END_NONE);
     PK_ASSERT(m->last_token < PK_TOKEN_MAX);
+    uint32_t number = c->place == 0 ? 0 : pk_lease_count_event(m, c->lease); /* D1 */
     pk_claim_untime(m, c);
     count_claim(m, c, false);
     c->token = m->last_token = pk_next_token(m);
@@ -347,6 +358,7 @@ void pk_claim_grant(struct pk_machine *m, struct pk_claim *c)
         struct pk_effect e = about(PK_EV_GRANTED, &c->parts[i]);
         e.value = pk_blob_bytes(terms->value);
         e.lasted_ms = waited_ms;
+        e.event = number;
         pk_event(m, e);
         touch(m, c->parts[i].lock);
     }
@@ -377,7 +389,7 @@ static void move_head(struct pk_machine *m, struct pk_claim *c)
 {
     enum pk_end over = wait_over(m, c);
     if (over != PK_END_NONE) {
-        pk_claim_end(m, c, &(struct pk_ending){.why = over});
+        (void)pk_claim_end(m, c, &(struct pk_ending){.why = over});
         return;
     }
     pk_item_out(m, PK_ITEM_CLAIM, c);
@@ -517,6 +529,7 @@ static void reply_from_claim(struct pk_machine *m, const struct pk_command *c,
     }
     struct pk_effect e = plain_reply(c, PK_QUEUED);
     e.place = claim->place;
+    e.seq = claim->seq;
     reply_blocked(m, e, p->lock);
 }
 
@@ -602,6 +615,7 @@ static void enqueue(struct pk_machine *m, struct pk_claim *claim,
     }
     struct pk_effect e = plain_reply(a->c, PK_QUEUED);
     e.place = claim->place;
+    e.seq = claim->seq;
     reply_blocked(m, e, a->locks[a->blocked]);
     for (uint32_t i = 0; i < claim->n_parts; i++) {
         bool linked = pk_claim_link_part(&claim->parts[i]);
@@ -616,13 +630,23 @@ static void enqueue(struct pk_machine *m, struct pk_claim *claim,
     pk_item_in(m, PK_ITEM_CLAIM, claim);
 }
 
+/* What is remembered of the answer to a command. */
+static struct pk_answer answer_to(const struct pk_command *c, enum pk_status s,
+                                  uint64_t token)
+{
+    return (struct pk_answer){.request = c->request,
+                              .token = token,
+                              .verb = (uint8_t)c->verb,
+                              .status = (uint8_t)s};
+}
+
 /* A refusal is final for its request id: should a late copy of it arrive when the lock is
  * free, nobody would be there to use the grant (P8). */
 static void refuse(struct pk_machine *m, struct pk_lease *l, const struct pk_command *c,
                    enum pk_status s)
 {
     if (l != NULL) {
-        pk_lease_remember(m, l, c->request, c->verb, s, 0);
+        pk_lease_remember(m, l, answer_to(c, s, 0));
     }
 }
 
@@ -713,17 +737,22 @@ static void shut(struct pk_machine *m, struct pk_lock *l, uint32_t delay_ms)
 }
 
 /* What the request of a claim that ended is answered with from now on (R3). */
-static enum pk_status outcome_of(const struct pk_claim *c, enum pk_end why)
+static struct pk_answer outcome_of(const struct pk_claim *c, enum pk_end why)
 {
-    if (c->token != 0) {
-        return PK_OK;
-    }
-    return why == PK_END_TIMED_OUT ? PK_TIMEOUT : PK_CANCELLED;
+    enum pk_status s = c->token != 0             ? PK_OK
+                       : why == PK_END_TIMED_OUT ? PK_TIMEOUT
+                                                 : PK_CANCELLED;
+    return (struct pk_answer){.request = c->request,
+                              .token = c->token,
+                              .verb = PK_LOCK_ACQUIRE,
+                              .status = (uint8_t)s,
+                              .end = (uint8_t)why};
 }
 
-void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e)
+uint32_t pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e)
 {
     bool held = c->token != 0;
+    uint32_t number = pk_lease_note_end(m, c->lease, outcome_of(c, e->why));
     uint32_t delay_ms = pk_claim_terms(c)->lock_delay_ms;
     pk_work_done(m, c->n_parts);
     pk_item_out(m, PK_ITEM_CLAIM, c);
@@ -735,17 +764,15 @@ void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_endi
         event.by = e->by;
         event.why = e->reason;
         event.lasted_ms = m->clock - c->since_ms;
+        event.event = number;
         pk_event(m, event);
         if (held && delay_ms != 0 && unclean(e->why)) {
             shut(m, p->lock, delay_ms);
         }
         touch(m, p->lock);
     }
-    if (c->lease->end == PK_END_NONE) {
-        pk_lease_remember(m, c->lease, c->request, PK_LOCK_ACQUIRE, outcome_of(c, e->why),
-                          c->token);
-    }
     pk_claim_free(m, c);
+    return number;
 }
 
 void pk_lock_due(struct pk_machine *m, struct pk_lock *l)
@@ -784,15 +811,16 @@ static bool own_hold(struct pk_machine *m, const struct pk_command *c,
     return true;
 }
 
-/* Ends a hold by itself, and if it is a key its lease with it (K6). */
-static void end_hold(struct pk_machine *m, struct pk_claim *claim,
-                     const struct pk_ending *e)
+/* Ends a hold by itself, and if it is a key its lease with it (K6). Returns the number of
+ * the event; 0: it has none. */
+static uint32_t end_hold(struct pk_machine *m, struct pk_claim *claim,
+                         const struct pk_ending *e)
 {
-    if (claim->lease->keyed) {
-        pk_lease_end(m, claim->lease, e);
-    } else {
-        pk_claim_end(m, claim, e);
+    if (!claim->lease->keyed) {
+        return pk_claim_end(m, claim, e);
     }
+    pk_lease_end(m, claim->lease, e);
+    return 0;
 }
 
 void pk_lock_release(struct pk_machine *m, const struct pk_command *c)
@@ -802,10 +830,12 @@ void pk_lock_release(struct pk_machine *m, const struct pk_command *c)
     if (!own_hold(m, c, &l, &claim)) {
         return;
     }
+    uint32_t reply = m->out->count;
     pk_reply(m, c, PK_OK)->token = c->token;
-    end_hold(m, claim, &(struct pk_ending){.why = PK_END_RELEASED});
+    uint32_t number = end_hold(m, claim, &(struct pk_ending){.why = PK_END_RELEASED});
+    m->out->list[reply].event = number;
     if (l->end == PK_END_NONE) {
-        pk_lease_remember(m, l, c->request, c->verb, PK_OK, c->token);
+        pk_lease_remember(m, l, answer_to(c, PK_OK, c->token));
     }
 }
 
@@ -818,7 +848,7 @@ void pk_lock_break(struct pk_machine *m, const struct pk_command *c)
     }
     pk_reply(m, c, PK_OK)->token = c->token;
     struct pk_ending e = {.why = PK_END_BROKEN, .by = c->principal, .reason = c->reason};
-    end_hold(m, claim, &e);
+    (void)end_hold(m, claim, &e);
 }
 
 void pk_lock_cancel(struct pk_machine *m, const struct pk_command *c)
@@ -829,16 +859,21 @@ void pk_lock_cancel(struct pk_machine *m, const struct pk_command *c)
     }
     struct pk_claim *claim = pk_lease_claim(l, c->target);
     uint64_t token = claim == NULL ? 0 : claim->token;
+    uint32_t reply = m->out->count;
     pk_reply(m, c, PK_OK)->token = token;
     if (claim != NULL) {
         enum pk_end why = token == 0 ? PK_END_WITHDRAWN : PK_END_RELEASED;
-        pk_claim_end(m, claim, &(struct pk_ending){.why = why});
+        uint32_t number = pk_claim_end(m, claim, &(struct pk_ending){.why = why});
+        m->out->list[reply].event = number;
     } else if (c->target > pk_replies_forgotten(l->replies) &&
                pk_replies_find(l->replies, c->target) == NULL) {
         /* The cancel overtook its acquire: refuse that one when it comes (E4). */
-        pk_lease_remember(m, l, c->target, PK_LOCK_ACQUIRE, PK_CANCELLED, 0);
+        struct pk_answer refused = answer_to(c, PK_CANCELLED, 0);
+        refused.request = c->target;
+        refused.verb = PK_LOCK_ACQUIRE;
+        pk_lease_remember(m, l, refused);
     }
-    pk_lease_remember(m, l, c->request, c->verb, PK_OK, token);
+    pk_lease_remember(m, l, answer_to(c, PK_OK, token));
 }
 
 /* ---- values ---- */
@@ -868,7 +903,7 @@ void pk_lock_value(struct pk_machine *m, const struct pk_command *c)
         e.value = c->value;
         pk_event(m, e);
     }
-    pk_lease_remember(m, l, c->request, c->verb, PK_OK, c->token);
+    pk_lease_remember(m, l, answer_to(c, PK_OK, c->token));
 }
 
 /* ---- reading ---- */

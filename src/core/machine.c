@@ -149,7 +149,7 @@ static void timer_due(struct pk_machine *m, struct pk_timer *t)
     case PK_TIMER_CLAIM: {
         struct pk_claim *c = t->owner;
         enum pk_end why = c->token == 0 ? PK_END_TIMED_OUT : PK_END_OVERHELD;
-        pk_claim_end(m, c, &(struct pk_ending){.why = why});
+        (void)pk_claim_end(m, c, &(struct pk_ending){.why = why});
         break;
     }
     case PK_TIMER_LOCK:
@@ -246,6 +246,11 @@ uint64_t pk_replies_forgotten(const struct pk_replies *r)
     return r == NULL ? 0 : r->forgotten;
 }
 
+uint32_t pk_replies_events(const struct pk_replies *r)
+{
+    return r == NULL ? 0 : r->events;
+}
+
 const struct pk_answer *pk_replies_find(const struct pk_replies *r, uint64_t request)
 {
     for (uint32_t i = 0; i < pk_replies_count(r); i++) {
@@ -263,7 +268,7 @@ const struct pk_answer *pk_replies_find(const struct pk_replies *r, uint64_t req
 static uint64_t answer_hash(const struct pk_answer *a)
 {
     uint64_t h = pk_hash(pk_hash(0, a->request), a->token);
-    return pk_hash_end(pk_hash(pk_hash(h, a->verb), a->status));
+    return pk_hash_end(pk_hash(pk_hash(pk_hash(h, a->verb), a->status), a->end));
 }
 
 uint64_t pk_replies_hash(const struct pk_replies *r)
@@ -283,6 +288,7 @@ static void replies_resize(struct pk_replies **r, uint32_t capacity)
     to->capacity = capacity;
     to->count = pk_replies_count(old);
     to->forgotten = pk_replies_forgotten(old);
+    to->events = pk_replies_events(old);
     to->hash = old == NULL ? 0 : old->hash;
     for (uint32_t i = 0; old != NULL && i < old->count; i++) {
         to->ring[i] = *answer_at(old, i);
@@ -327,6 +333,16 @@ void pk_replies_forget(struct pk_replies **r, uint64_t request)
             replies_resize(r, 1);
         }
         (*r)->forgotten = request;
+    }
+}
+
+void pk_replies_set_events(struct pk_replies **r, uint32_t events)
+{
+    if (events != 0) {
+        if (*r == NULL) {
+            replies_resize(r, 1);
+        }
+        (*r)->events = events;
     }
 }
 
@@ -378,7 +394,7 @@ static bool repeated(struct pk_machine *m, const struct pk_command *c)
         pk_reply(m, c, PK_BADARG)->why =
             pk_text("the request id belongs to another command");
     } else {
-        pk_reply(m, c, a->status)->token = a->token;
+        pk_reply(m, c, (enum pk_status)a->status)->token = a->token;
     }
     return true;
 }
@@ -386,7 +402,10 @@ static bool repeated(struct pk_machine *m, const struct pk_command *c)
 static void remember(struct pk_machine *m, const struct pk_effect *reply)
 {
     if (reply->request != 0) {
-        struct pk_answer a = {reply->request, reply->token, reply->verb, reply->status};
+        struct pk_answer a = {.request = reply->request,
+                              .token = reply->token,
+                              .verb = (uint8_t)reply->verb,
+                              .status = (uint8_t)reply->status};
         pk_replies_add(&m->replies, m->limits.replies, a);
     }
 }
@@ -394,8 +413,7 @@ static void remember(struct pk_machine *m, const struct pk_effect *reply)
 /* R2: the verbs whose requests have no lease to remember their answers. */
 static bool is_leaseless(enum pk_verb v)
 {
-    return v == PK_CONFIGURE || v == PK_LEAP || v == PK_LOCK_BREAK ||
-           v == PK_FENCE_MODE || v == PK_SET_VERSION;
+    return v == PK_CONFIGURE || v == PK_LEAP || v == PK_LOCK_BREAK || v == PK_SET_VERSION;
 }
 
 static void configure(struct pk_machine *m, const struct pk_command *c)
@@ -664,4 +682,10 @@ enum pk_end pk_machine_lease_end(const struct pk_machine *m, uint64_t lease)
 {
     const struct pk_lease *l = pk_lease_find(m, lease);
     return l == NULL ? PK_END_FORGOTTEN : pk_lease_over(m, l);
+}
+
+uint32_t pk_machine_lease_events(const struct pk_machine *m, uint64_t lease)
+{
+    const struct pk_lease *l = pk_lease_find(m, lease);
+    return l == NULL ? 0 : pk_replies_events(l->replies);
 }

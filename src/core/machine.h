@@ -64,6 +64,8 @@ enum pk_claim_state pk_machine_claim(const struct pk_machine *m, uint64_t lease,
 /* NONE while the lease lives, else why it ended (FORGOTTEN: too long ago, or never
  * opened). */
 enum pk_end pk_machine_lease_end(const struct pk_machine *m, uint64_t lease);
+/* The number of the lease's last event (D1); 0: there was none, or no such lease. */
+uint32_t pk_machine_lease_events(const struct pk_machine *m, uint64_t lease);
 
 /* A digest of the state: equal states, equal digests. Kept up with every change, so its
  * cost does not depend on the state's size. */

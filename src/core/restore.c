@@ -62,9 +62,12 @@ static void read_replies(struct pk_reader *r, struct pk_replies **to)
         a.token = pk_read_ranged(r, 0, PK_TOKEN_MAX);
         unsigned verb = pk_read_byte(r);
         unsigned status = pk_read_byte(r);
-        if (demand(r, verb < PK_VERB_COUNT && status < PK_STATUS_COUNT)) {
-            a.verb = (enum pk_verb)verb;
-            a.status = (enum pk_status)status;
+        unsigned end = pk_read_byte(r);
+        if (demand(r, verb < PK_VERB_COUNT && status < PK_STATUS_COUNT &&
+                          end < PK_END_COUNT)) {
+            a.verb = (uint8_t)verb;
+            a.status = (uint8_t)status;
+            a.end = (uint8_t)end;
             pk_replies_add(to, UINT32_MAX, a);
         }
     }
@@ -120,6 +123,7 @@ static void read_lease(struct pk_reader *r, struct pk_restore *s)
     uint64_t deadline = pk_read_ranged(r, 0, 2 * PK_TIME_MAX);
     l->opened_by = pk_read_uint(r);
     uint64_t forgotten = pk_read_uint(r);
+    uint32_t events = (uint32_t)pk_read_ranged(r, 0, UINT32_MAX);
     read_ending(r, l);
     l->keyed = read_flag(r);
     struct pk_bytes label = pk_read_bytes(r, PK_LABEL_CEILING);
@@ -130,6 +134,7 @@ static void read_lease(struct pk_reader *r, struct pk_restore *s)
     pk_lease_arm(m, l, deadline);
     l->label = pk_blob_new(m, label);
     pk_replies_forget(&l->replies, forgotten);
+    pk_replies_set_events(&l->replies, events);
     read_replies(r, &l->replies);
     s->lease = l;
     pk_item_in(m, PK_ITEM_LEASE, l);
@@ -262,6 +267,7 @@ static void read_fence(struct pk_reader *r, struct pk_restore *s)
     uint64_t token = pk_read_ranged(r, 0, PK_TOKEN_MAX);
     uint64_t request = pk_read_uint(r);
     bool shadow = read_flag(r);
+    uint32_t epoch = (uint32_t)pk_read_ranged(r, 0, UINT32_MAX);
     uint64_t shadowed = pk_read_uint(r);
     struct pk_bytes value = pk_read_bytes(r, PK_VALUE_CEILING);
     if (!demand(r, !r->bad && pk_fence_find(m, name) == NULL)) {
@@ -271,6 +277,7 @@ static void read_fence(struct pk_reader *r, struct pk_restore *s)
     f->token = token;
     f->request = request;
     f->shadow = shadow;
+    f->epoch = epoch;
     f->shadowed = shadowed;
     f->value = pk_blob_new(m, value);
     read_fence_end(r, m, f);

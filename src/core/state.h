@@ -41,8 +41,9 @@ struct pk_blob {
 struct pk_answer {
     uint64_t request;
     uint64_t token;
-    enum pk_verb verb;
-    enum pk_status status;
+    uint8_t verb;   /* enum pk_verb */
+    uint8_t status; /* enum pk_status */
+    uint8_t end;    /* enum pk_end: how the claim of an ACQUIRE ended; else NONE */
 };
 
 /* What is remembered; a lease that has nothing to remember has none. */
@@ -50,6 +51,7 @@ struct pk_replies {
     uint64_t forgotten; /* the greatest request id whose answer was dropped */
     uint64_t hash;      /* of the answers, kept up with each that comes or goes */
     uint32_t first, count, capacity;
+    uint32_t events; /* the number of the lease's last event (D1); here it is free */
     struct pk_answer ring[]; /* oldest at `first`; capacity grows up to the limit */
 };
 
@@ -126,8 +128,9 @@ struct pk_fence {
     uint64_t shadowed;     /* calls with a lower token that were let through */
     struct pk_timer *ends; /* NULL: it stays for good (F10) */
     struct pk_blob *value;
-    uint16_t view; /* the last view that has its item */
-    bool shadow;   /* in shadow mode (F7) */
+    uint32_t epoch; /* how often the mode was another one (F6) */
+    uint16_t view;  /* the last view that has its item */
+    bool shadow;    /* in shadow mode (F7) */
     uint8_t name_len;
     char name[];
 };
@@ -219,6 +222,8 @@ void pk_replies_add(struct pk_replies **r, uint32_t limit, struct pk_answer a);
 /* Sets the greatest request id whose answer was dropped. */
 void pk_replies_forget(struct pk_replies **r, uint64_t request);
 uint64_t pk_replies_forgotten(const struct pk_replies *r);
+uint32_t pk_replies_events(const struct pk_replies *r);
+void pk_replies_set_events(struct pk_replies **r, uint32_t events);
 uint32_t pk_replies_count(const struct pk_replies *r);
 const struct pk_answer *pk_replies_at(const struct pk_replies *r, uint32_t i);
 const struct pk_answer *pk_replies_find(const struct pk_replies *r, uint64_t request);
@@ -276,8 +281,12 @@ void pk_lease_free(struct pk_machine *m, struct pk_lease *l);
 bool pk_lease_repeated(struct pk_machine *m, struct pk_lease *l,
                        const struct pk_command *c);
 /* Remembers the answer to a request id of this lease (R3); id 0 is not remembered. */
-void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, uint64_t request,
-                       enum pk_verb verb, enum pk_status status, uint64_t token);
+void pk_lease_remember(struct pk_machine *m, struct pk_lease *l, struct pk_answer a);
+/* Numbers the next event of a lease that lives on (D1); 0: it does not. */
+uint32_t pk_lease_count_event(struct pk_machine *m, struct pk_lease *l);
+/* The same for the end of a claim, whose outcome is remembered with it. */
+uint32_t pk_lease_note_end(struct pk_machine *m, struct pk_lease *l,
+                           struct pk_answer outcome);
 struct pk_claim *pk_lease_claim(const struct pk_lease *l, uint64_t request);
 
 /* ---- lock.c ---- */
@@ -311,8 +320,10 @@ uint64_t pk_next_token(const struct pk_machine *m);
 /* G6: check, grant and token are one act. The claim is in its lease; its parts are in no
  * tree. */
 void pk_claim_grant(struct pk_machine *m, struct pk_claim *c);
-/* E1. Frees the claim; the locks touched still have to settle. */
-void pk_claim_end(struct pk_machine *m, struct pk_claim *c, const struct pk_ending *e);
+/* E1. Frees the claim; the locks touched still have to settle. Returns the number of the
+ * event (D1); 0: it has none. */
+uint32_t pk_claim_end(struct pk_machine *m, struct pk_claim *c,
+                      const struct pk_ending *e);
 struct pk_claim *pk_claim_of(const struct pk_claim_part *p);
 struct pk_claim *pk_claim_new(struct pk_machine *m, uint32_t n_parts);
 /* Gives back the memory of one that has joined nothing yet. */
@@ -347,6 +358,9 @@ bool pk_page_has_room(struct pk_machine *m, struct pk_page *p);
 
 /* A row for SHOW or BUSY about one part of a claim. */
 void pk_claim_row(struct pk_machine *m, const struct pk_claim_part *p, uint32_t place);
+/* The same without the lease's TTL and label and the hold's value, and with the place of
+ * arrival (D2). */
+void pk_claim_brief_row(struct pk_machine *m, const struct pk_claim_part *p);
 bool pk_claim_ready(const struct pk_claim *c);
 
 struct pk_lock *pk_lock_find(const struct pk_machine *m, struct pk_bytes name);

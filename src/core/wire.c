@@ -133,6 +133,22 @@ uint64_t pk_get_u64(const unsigned char *in)
     return v;
 }
 
+void pk_put_u32(unsigned char *out, uint32_t v)
+{
+    for (int i = 0; i < 4; i++) {
+        out[i] = (unsigned char)(v >> 8 * i);
+    }
+}
+
+uint32_t pk_get_u32(const unsigned char *in)
+{
+    uint32_t v = 0;
+    for (int i = 3; i >= 0; i--) {
+        v = v << 8 | in[i];
+    }
+    return v;
+}
+
 uint64_t pk_digest(uint64_t digest, const void *data, size_t len)
 {
     const unsigned char *at = data;

@@ -46,6 +46,8 @@ struct pk_bytes pk_read_bytes(struct pk_reader *r, size_t most);
 
 void pk_put_u64(unsigned char *out, uint64_t v); /* 8 bytes, little endian */
 uint64_t pk_get_u64(const unsigned char *in);
+void pk_put_u32(unsigned char *out, uint32_t v); /* 4 bytes, little endian */
+uint32_t pk_get_u32(const unsigned char *in);
 
 /* FNV-1a, 64 bits: start from PK_DIGEST_START and go on with each piece. Guards against
  * damage, not against malice. */

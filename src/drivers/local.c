@@ -136,49 +136,41 @@ static void step(struct pk_store *s, const struct pk_command *c, bool ours)
     }
 }
 
-/* What became of a claim of our lease, seen in the rows that it has now. */
-static void notice_change(struct pk_store *s, const struct pk_effect *before,
-                          const struct pk_effects *now)
-{
-    uint32_t i = 1;
-    while (i < now->count && now->list[i].request != before->request) {
-        i++;
-    }
-    bool waited = before->kind == PK_ROW_WAIT;
-    struct pk_effect e = i < now->count ? now->list[i] : *before;
-    if (i == now->count) {
-        e.kind = waited ? PK_EV_LEFT : PK_EV_ENDED;
-        e.end = waited ? PK_END_TIMED_OUT : PK_END_FORGOTTEN;
-        add_news(s, &e);
-    } else if (waited && e.kind == PK_ROW_HOLD) {
-        e.kind = PK_EV_GRANTED;
-        add_news(s, &e);
-    }
-}
-
-/* The journal was replaced before we had read all of the old one. What we have missed
- * shows in the difference; nobody else would tell us. */
-static void notice_changes(struct pk_store *s, struct pk_machine *now)
+/* The lease's grants that we have not seen: here, we know when they were. */
+static void notice_grants(struct pk_store *s, struct pk_machine *now)
 {
     struct pk_command c = {
         .verb = PK_LEASE_SHOW, .lease = s->lease, .count = PK_PAGE_MAX};
-    struct pk_effects before = {0}, after = {0};
-    pk_machine_step(s->machine, &c, &before);
-    pk_machine_step(now, &c, &after);
-    enum pk_end end = pk_machine_lease_end(now, s->lease);
-    if (before.list[0].more || (after.count > 0 && after.list[0].more)) {
-        s->news_since_ms = s->last_turn_ms;
-        s->missed = true; /* there is more than these rows: ask about each claim */
-    } else if (end == PK_END_NONE) {
-        for (uint32_t i = 1; i < before.count; i++) {
-            notice_change(s, &before.list[i], &after);
+    struct pk_effects rows = {0};
+    pk_machine_step(now, &c, &rows);
+    for (uint32_t i = 1; i < rows.count; i++) {
+        struct pk_effect e = rows.list[i];
+        uint64_t token;
+        if (e.kind == PK_ROW_HOLD && pk_machine_claim(s->machine, s->lease, e.request,
+                                                      &token) == PK_CLAIM_WAITING) {
+            e.kind = PK_EV_GRANTED;
+            add_news(s, &e);
         }
-    } else if (pk_machine_lease_end(s->machine, s->lease) == PK_END_NONE) {
+    }
+    pk_effects_free(&rows);
+}
+
+/* The journal was replaced before we had read all of the old one: events of our lease may
+ * be in what we have not seen. If the numbers say so, the next renewal tells what. */
+static void notice_changes(struct pk_store *s, struct pk_machine *now)
+{
+    enum pk_end end = pk_machine_lease_end(now, s->lease);
+    if (pk_machine_lease_end(s->machine, s->lease) != PK_END_NONE) {
+        return; /* and that is known */
+    }
+    if (end != PK_END_NONE) {
         struct pk_effect e = {.kind = PK_EV_LEASE_ENDED, .lease = s->lease, .end = end};
         add_news(s, &e);
+    } else if (pk_machine_lease_events(now, s->lease) !=
+               pk_machine_lease_events(s->machine, s->lease)) {
+        notice_grants(s, now);
+        s->missed = true;
     }
-    pk_effects_free(&before);
-    pk_effects_free(&after);
 }
 
 static bool apply_record(void *ctx, enum pk_record kind, struct pk_bytes data)
@@ -673,6 +665,7 @@ const struct pk_driver pk_local_driver = {
     .close = local_close,
     .forked = local_forked,
     .call = local_call,
+    .tells_missed = true,
     .attend = local_attend,
     .wait = local_wait,
     .wake = local_wake,

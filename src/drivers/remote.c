@@ -230,13 +230,10 @@ static void remote_attend(struct pk_store *s, uint64_t lease)
     s->inbox_bytes = 0;
     s->missed = false;
     s->cut_off = false;
-    /* Whoever opened it over this connection is its owner already. */
-    bool ask = s->owned != lease || s->moment.tau_ms == 0;
-    if (lease != 0 && s->line == PK_LINE_OPEN && ask) {
-        pk_remote_attend(s);
-    } else {
-        pk_remote_nudge(s);
+    if (lease != 0 && s->owned != lease) { /* not opened over this connection */
+        pk_remote_mistrust(s);
     }
+    pk_remote_nudge(s);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -487,6 +484,7 @@ const struct pk_driver pk_remote_driver = {
     .close = remote_close,
     .forked = remote_forked,
     .call = remote_call,
+    .tells_missed = true,
     .attend = remote_attend,
     .wait = remote_wait,
     .wake = remote_wake,

@@ -23,9 +23,7 @@ enum pk_remote_ask_kind {
     PK_REMOTE_ASK_HELLO,
     PK_REMOTE_ASK_REDIRECT,
     PK_REMOTE_ASK_WATCH,
-    /* Makes the connection the lease's owner, and asks if it lives. */
-    PK_REMOTE_ASK_ATTEND,
-    PK_REMOTE_ASK_PING,
+    PK_REMOTE_ASK_PING, /* whether the node is still there */
 };
 
 enum { PK_TROUBLE_MAX = 560 }; /* a place and a sentence */
@@ -35,7 +33,6 @@ struct pk_remote_ask {
     struct pk_remote_ask *next;
     enum pk_remote_ask_kind kind;
     enum pk_verb verb; /* of a CALL */
-    uint64_t lease;    /* of an ATTEND */
     bool only_reads;
     struct pk_resp_out bytes; /* the same ones each time it is sent (P8) */
     uint64_t sent_ms;         /* over the present connection */
@@ -130,8 +127,10 @@ void pk_remote_asks_remove(struct pk_remote_asks *q, struct pk_remote_ask *a);
 void *pk_remote_run(void *store);
 /* Sends it now if the line is open, or else when it is. */
 void pk_remote_send(struct pk_store *s, struct pk_remote_ask *a);
-/* Asks to be told the events of s->lease over the open line. */
-void pk_remote_attend(struct pk_store *s);
+/* The events of s->lease may not come over this line, or over none: as soon as there is
+ * one, whoever reads the news is told to renew, which brings what was missed and makes
+ * the connection the lease's own. */
+void pk_remote_mistrust(struct pk_store *s);
 /* Makes the I/O thread look around. */
 void pk_remote_nudge(struct pk_store *s);
 /* Makes news_fd readable. */

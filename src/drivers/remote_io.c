@@ -193,21 +193,6 @@ static void put_unsent(struct pk_store *s)
     }
 }
 
-static void put_attend(struct pk_store *s)
-{
-    struct pk_remote_ask *a = pk_remote_ask_new(s, PK_REMOTE_ASK_ATTEND);
-    struct pk_command c = {.verb = PK_LEASE_SHOW, .lease = s->lease, .count = 1};
-    a->lease = s->lease;
-    pk_proto_write_command(&a->bytes, &c);
-    put(s, a);
-}
-
-void pk_remote_attend(struct pk_store *s)
-{
-    put_attend(s);
-    flush(s);
-}
-
 /* ---- the line's end ---- */
 
 static void note_trouble(struct pk_store *s, const char *why)
@@ -251,6 +236,23 @@ static void cut_off(struct pk_store *s, uint64_t since_ms)
     if (s->lease != 0 && !s->cut_off) {
         s->cut_off = true;
         s->cut_since_ms = since_ms;
+    }
+}
+
+/* The line is open: the client asks over it what it has missed. */
+static void ask_for_missed(struct pk_store *s)
+{
+    if (s->cut_off) {
+        s->cut_off = false;
+        miss(s, s->cut_since_ms);
+    }
+}
+
+void pk_remote_mistrust(struct pk_store *s)
+{
+    cut_off(s, s->known_before_ms); /* the last answer may be younger than the gap */
+    if (s->line == PK_LINE_OPEN) {
+        ask_for_missed(s);
     }
 }
 
@@ -333,7 +335,6 @@ static void greet(struct pk_store *s)
     flush(s);
 }
 
-/* First of all the lease becomes this connection's, so that nothing more is missed. */
 static void open_line(struct pk_store *s)
 {
     static const char *const watch[] = {"LOCK", "WATCH"};
@@ -342,9 +343,7 @@ static void open_line(struct pk_store *s)
     if (s->watching) {
         put_words(s, PK_REMOTE_ASK_WATCH, watch, 2);
     }
-    if (s->lease != 0) {
-        put_attend(s);
-    }
+    ask_for_missed(s);
     put_unsent(s);
     flush(s);
 }
@@ -369,14 +368,18 @@ static void note_answer(struct pk_store *s, const struct pk_remote_ask *a,
     s->trouble[0] = '\0';
     s->known_before_ms = s->known_ms;
     s->known_ms = a->sent_ms;
-    if (r->since_ms != 0 &&
-        (renews || a->kind == PK_REMOTE_ASK_ATTEND || a->only_reads)) {
+    if (r->since_ms != 0 && (renews || a->only_reads)) {
         s->moment = (struct pk_moment){a->sent_ms, r->since_ms};
+    }
+    if (renews && (r->status == PK_LOST || r->status == PK_NOTFOUND) &&
+        r->lease == s->lease) {
+        s->lease = 0; /* there is nothing more to be told */
+        s->cut_off = false;
     }
     if (!renews || r->status != PK_OK) {
         return;
     }
-    if (a->verb == PK_LEASE_OPEN) {
+    if (a->verb == PK_LEASE_OPEN || r->lease == s->lease) {
         s->owned = r->lease;
     }
     if (a->verb == PK_LEASE_OPEN || r->lease == s->lease) {
@@ -388,33 +391,10 @@ static void note_answer(struct pk_store *s, const struct pk_remote_ask *a,
     }
 }
 
-/* The lease is this connection's from now on; what it went through before is for claim
- * to find out. Or it has ended, and that is news of its own. */
-static void attended(struct pk_store *s, const struct pk_effect *r, uint64_t lease)
-{
-    if (lease != s->lease) {
-        return;
-    }
-    s->owned = lease;
-    if (r->status == PK_LOST || r->status == PK_NOTFOUND) {
-        bool said = r->status == PK_LOST && r->end != PK_END_NONE;
-        struct pk_effect e = {.kind = PK_EV_LEASE_ENDED,
-                              .lease = lease,
-                              .end = said ? r->end : PK_END_FORGOTTEN};
-        take_event(s, &e);
-    } else if (s->cut_off) {
-        s->cut_off = false;
-        miss(s, s->cut_since_ms);
-    }
-}
-
 static void take_reply(struct pk_store *s, struct pk_remote_ask *a)
 {
     const struct pk_effect *r = &s->scratch.list[0];
     note_answer(s, a, r);
-    if (a->kind == PK_REMOTE_ASK_ATTEND) {
-        attended(s, r, a->lease);
-    }
     if (a->kind != PK_REMOTE_ASK_CALL || a->abandoned) {
         pk_remote_ask_drop(s, a);
         return;
@@ -432,7 +412,7 @@ static void take_strange(struct pk_store *s, struct pk_remote_ask *a,
     enum pk_remote_ask_kind kind = a->kind;
     struct pk_resp_cursor cursor = {.rest = whole};
     bool map = pk_resp_next(&cursor).type == PK_RESP_MAP;
-    if (kind == PK_REMOTE_ASK_CALL || kind == PK_REMOTE_ASK_ATTEND) {
+    if (kind == PK_REMOTE_ASK_CALL) {
         pk_remote_asks_add_first(&s->in_flight, a);
         give_up(s, "an answer that has nothing to do with the question");
         return;
@@ -531,16 +511,14 @@ static void take_refusal(struct pk_store *s, struct pk_remote_ask *a,
     }
 }
 
-/* The node has missed events itself, or somebody else has used our lease and is told of
- * it instead of us. */
+/* The node has missed events itself, or others act for our lease and are told of it
+ * instead of us. */
 static void take_gap(struct pk_store *s)
 {
     if (s->watching) {
         miss(s, 0);
     } else if (s->lease != 0) {
-        cut_off(s, s->known_before_ms); /* the last answer may be younger than the gap */
-        put_attend(s);
-        flush(s);
+        pk_remote_mistrust(s);
     }
 }
 

@@ -19,6 +19,7 @@ enum kind {
     PART_MODE,  /* of the last part */
     PART_SLOTS, /* of the last part */
     IDS,        /* one lease or several */
+    NUMBERS,    /* an event number for each of them */
     FENCE_MODE, /* shadow or enforce */
 };
 
@@ -30,7 +31,9 @@ enum kind {
     X(BY, "BY", TEXT, principal)                                                         \
     X(COUNT, "COUNT", NUMBER, count)                                                     \
     X(DELAY, "DELAY", NUMBER, lock_delay_ms)                                             \
+    X(EPOCH, "EPOCH", NUMBER, epoch)                                                     \
     X(FENCING, "MODE", FENCE_MODE, flags)                                                \
+    X(HEARD, "HEARD", NUMBERS, heard)                                                    \
     X(KEEP, "KEEP", NUMBER, ttl_ms)                                                      \
     X(LABEL, "LABEL", TEXT, label)                                                       \
     X(LEASE, "LEASE", NUMBER, lease)                                                     \
@@ -83,10 +86,10 @@ struct form {
 /* Of two forms with the same verb the first is the one that is written. */
 static const struct form lease_forms[] = {
     {.word = "RENEW",
-     .usage = "LEASE RENEW lease [lease ...] [TTL ms]",
+     .usage = "LEASE RENEW lease [lease ...] [TTL ms] [HEARD event [event ...]]",
      .verb = PK_LEASE_RENEW,
      .places = {LEASES},
-     .options = {TTL}},
+     .options = {TTL, HEARD}},
     {.word = "OPEN",
      .usage = "LEASE OPEN ttl-ms [LABEL text] [REQUEST id]",
      .verb = PK_LEASE_OPEN,
@@ -175,10 +178,9 @@ static const struct form fence_forms[] = {
      .places = {RESOURCE},
      .options = {TOKEN}},
     {.word = "MODE",
-     .usage = "FENCE MODE resource shadow|enforce [REQUEST id]",
+     .usage = "FENCE MODE resource shadow|enforce epoch",
      .verb = PK_FENCE_MODE,
-     .places = {RESOURCE, FENCING},
-     .options = {REQUEST}},
+     .places = {RESOURCE, FENCING, EPOCH}},
     {.word = "SHOW",
      .usage = "FENCE SHOW resource",
      .verb = PK_FENCE_SHOW,
@@ -341,8 +343,10 @@ static enum pk_proto_got too_few(struct reading *r)
     for (const enum field *f = r->form->places; *f != NONE; f++) {
         const char *join = f == r->form->places ? "" : f[1] == NONE ? " and " : ", ";
         char room[QUOTED_MAX + 1];
-        len += (size_t)snprintf(list + len, sizeof list - len, "%sa %s", join,
-                                spoken(*f, room));
+        const char *name = spoken(*f, room);
+        const char *article = strchr("aeiou", name[0]) != NULL ? "an" : "a";
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s %s", join, article,
+                                name);
     }
     return wrong_words(r, "wants ", list, "");
 }
@@ -419,6 +423,25 @@ static enum pk_proto_got take_ids(struct reading *r, struct pk_bytes word)
     }
 }
 
+/* As many numbers as there are leases, which stand before. */
+static enum pk_proto_got take_heard(struct reading *r, struct pk_bytes word)
+{
+    struct pk_command *c = r->c;
+    for (uint32_t i = 0; i < c->n_leases; i++) {
+        uint64_t event;
+        if (i > 0) {
+            word = r->at == r->n ? pk_text("") : r->args[r->at++];
+        }
+        if (!pk_resp_number(word, &event) || event > UINT32_MAX) {
+            return bad_value(r,
+                             "HEARD wants a number from 0 to 4294967295 for each lease");
+        }
+        pk_command_put_heard(r->scratch->heard, i, (uint32_t)event);
+    }
+    c->heard = r->scratch->heard;
+    return PK_PROTO_COMMAND;
+}
+
 static enum pk_proto_got take_wait(struct reading *r, enum field f, struct pk_bytes word)
 {
     uint64_t *to = place_of(r->c, f);
@@ -460,6 +483,8 @@ static enum pk_proto_got take(struct reading *r, enum field f, struct pk_bytes w
         return take_slots(r, word);
     case IDS:
         return take_ids(r, word);
+    case NUMBERS:
+        return take_heard(r, word);
     case FENCE_MODE:
         return take_fence_mode(r, word);
     }
@@ -612,6 +637,7 @@ static void put_place(struct words *w, const struct pk_command *c, enum field f)
         put(w, pk_text(c->flags & PK_FENCE_SHADOW ? "shadow" : "enforce"));
         return;
     case WAIT_TIME:
+    case NUMBERS:
     case PART_MODE:
     case PART_SLOTS:
         break;
@@ -653,6 +679,14 @@ static void put_option(struct words *w, const struct form *form,
         if (text_in(c, f).len > 0) {
             put(w, pk_text(fields[f].word));
             put(w, text_in(c, f));
+        }
+        return;
+    case NUMBERS:
+        if (c->heard != NULL) {
+            put(w, pk_text(fields[f].word));
+            for (uint32_t i = 0; i < c->n_leases; i++) {
+                put_number(w, pk_command_heard_at(c, i));
+            }
         }
         return;
     case PART:

@@ -6,7 +6,7 @@
  * names don't care for case.
  *
  *   LEASE OPEN ttl-ms [LABEL text] [REQUEST id]
- *   LEASE RENEW lease [lease ...] [TTL ms]
+ *   LEASE RENEW lease [lease ...] [TTL ms] [HEARD event [event ...]]
  *   LEASE CLOSE lease
  *   LEASE SHOW lease [COUNT n] [TARGET request]
  *   LOCK ACQUIRE lease name [MODE exclusive|shared|slot] [SLOTS n]
@@ -23,7 +23,7 @@
  *   FENCE CHECK resource token
  *   FENCE SET resource token value [REQUEST id]
  *   FENCE GET resource [TOKEN token]
- *   FENCE MODE resource shadow|enforce [REQUEST id]
+ *   FENCE MODE resource shadow|enforce epoch
  *   FENCE SHOW resource
  *   ELECT CAMPAIGN lease name value [WAIT ms|forever] [REQUEST id]  = LOCK ACQUIRE
  *   ELECT PROCLAIM lease name token value [REQUEST id]              = LOCK VALUE
@@ -36,16 +36,17 @@
  *
  * A reply that is OK or QUEUED is a map of those fields of the REPLY effect that are not
  * zero or empty, after `status`; rows are under `rows`, an array of maps, each with
- * `kind` (lock, hold, wait). RENEW of several leases answers an array of such maps (or
- * errors). Any other status is an error:
+ * `kind` (lock, hold, wait, outcome). RENEW of several leases answers an array of such
+ * maps (or errors). Any other status is an error:
  *
  *     -CODE sentence: field=value field=value ... row.field=value ...
  *
  * with the same fields; in values, bytes that are blank, control, '%' or '=' are %XX. The
  * sentence of a BADARG is its `why`, which then is no field. An event is a push (RESP3)
- * of three: "event", its kind, and the map of its fields; kind "gap" with no fields:
- * events were missed. Field names are those of struct pk_effect (core/effect.h). Its
- * `verb` is not sent: who reads an answer has asked.
+ * of three: "event", its kind, and the map of its fields; kind "gap": events were or will
+ * be missed, of all that is watched, or of the `lease` in its map. Field names are those
+ * of struct pk_effect (core/effect.h). Its `verb` is not sent: who reads an answer has
+ * asked.
  */
 #ifndef PICKET_PROTO_PROTO_H
 #define PICKET_PROTO_PROTO_H
@@ -58,10 +59,11 @@
 
 enum { PK_PROTO_WHY_MAX = 384, PK_PROTO_ROWS = 100 /* COUNT when not given */ };
 
-/* Where a command's own bytes go that RESP does not have in this form (RENEW's ids), and
- * the sentence about a wrong one. */
+/* Where a command's own bytes go that RESP does not have in this form (RENEW's ids and
+ * event numbers), and the sentence about a wrong one. */
 struct pk_proto_scratch {
     unsigned char leases[8 * PK_RENEW_MAX];
+    unsigned char heard[4 * PK_RENEW_MAX];
     char why[PK_PROTO_WHY_MAX];
 };
 
@@ -105,8 +107,9 @@ void pk_proto_write_reply(struct pk_resp_out *o, const struct pk_effects *effect
 void pk_proto_write_each(struct pk_resp_out *o, const struct pk_effects *effects);
 /* One event as a push. */
 void pk_proto_write_event(struct pk_resp_out *o, const struct pk_effect *e);
-/* A push that says that events were missed. */
-void pk_proto_write_gap(struct pk_resp_out *o);
+/* A push that says that events were missed; or, with a lease, that its events do not come
+ * to this connection any more: whoever relies on them renews it, and is told. */
+void pk_proto_write_gap(struct pk_resp_out *o, uint64_t lease);
 
 enum pk_proto_answer {
     PK_PROTO_REPLY,   /* effects: REPLY and ROWs */

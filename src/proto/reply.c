@@ -28,6 +28,8 @@ enum type { SMALL /* 32 bits */, LARGE /* 64 bits */, BYTES, MODE, END, STATUS }
     X(shadowed, 8, LARGE)                                                                \
     X(value_bytes, 11, SMALL)                                                            \
     X(more, 4, SMALL)                                                                    \
+    X(event, 5, SMALL)                                                                   \
+    X(epoch, 5, LARGE)                                                                   \
     X(left_ms, 7, LARGE)                                                                 \
     X(closed_ms, 9, LARGE)                                                               \
     X(since_ms, 8, LARGE)                                                                \
@@ -118,7 +120,7 @@ static bool is_given(const struct pk_effect *e, const struct field *f)
 
 static bool is_row(const struct pk_effect *e)
 {
-    return e->kind >= PK_ROW_LOCK && e->kind <= PK_ROW_WAIT;
+    return e->kind >= PK_ROW_LOCK && e->kind <= PK_ROW_OUTCOME;
 }
 
 /* The REPLY or ROW that comes next at or after `i`; `count` when there is none. */
@@ -334,12 +336,15 @@ void pk_proto_write_event(struct pk_resp_out *o, const struct pk_effect *e)
     write_fields(o, e, given);
 }
 
-void pk_proto_write_gap(struct pk_resp_out *o)
+void pk_proto_write_gap(struct pk_resp_out *o, uint64_t lease)
 {
+    struct pk_effect none = {.lease = lease};
+    uint32_t given = given_of(&none);
     pk_resp_push(o, 3);
     pk_resp_text(o, "event");
     pk_resp_text(o, "gap");
-    pk_resp_map(o, 0);
+    pk_resp_map(o, count_bits(given));
+    write_fields(o, &none, given);
 }
 
 /* ---- reading ---- */
@@ -472,9 +477,9 @@ static bool read_row(struct pk_resp_cursor *c, struct pk_effects *out)
     if (!is_text(&key) || !same(key.bytes, "kind") || !is_text(&kind)) {
         return false;
     }
-    unsigned k = kind_of(kind.bytes, PK_ROW_LOCK, PK_ROW_WAIT);
+    unsigned k = kind_of(kind.bytes, PK_ROW_LOCK, PK_ROW_OUTCOME);
     struct pk_effect row = {.kind = (enum pk_effect_kind)k};
-    if (k > PK_ROW_WAIT || !read_fields(c, pairs - 1, &row)) {
+    if (k > PK_ROW_OUTCOME || !read_fields(c, pairs - 1, &row)) {
         return false;
     }
     pk_effects_add(out, &row);
@@ -594,8 +599,8 @@ static bool read_pairs(struct pk_bytes pairs, char *room, struct pk_effect *e,
         }
         bool row = of_row(&key);
         if (row && same(key, "kind")) {
-            unsigned k = kind_of(value, PK_ROW_LOCK, PK_ROW_WAIT);
-            if (k > PK_ROW_WAIT) {
+            unsigned k = kind_of(value, PK_ROW_LOCK, PK_ROW_OUTCOME);
+            if (k > PK_ROW_OUTCOME) {
                 return false;
             }
             pk_effects_add(out, e);

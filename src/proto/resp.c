@@ -119,7 +119,7 @@ static enum pk_resp_got request_array(struct pk_bytes in, struct pk_bytes *args,
     int64_t count = 0;
     enum pk_resp_got got = scan_count(&s, &count);
     if (got == PK_RESP_BAD || count > PK_RESP_ARGS_MAX) {
-        return bad(why, "the number of words is not a number, or larger than 4200");
+        return bad(why, "the number of words is not a number, or larger than 8300");
     }
     uint32_t words = count < 0 ? 0 : (uint32_t)count;
     uint32_t have = 0;

@@ -15,7 +15,7 @@
 
 enum {
     PK_RESP_DIGITS_MAX = 20,               /* of an unsigned 64-bit number */
-    PK_RESP_ARGS_MAX = 4200,               /* words of one request */
+    PK_RESP_ARGS_MAX = 8300,               /* words of one request */
     PK_RESP_REQUEST_MAX = 1200 * 1024,     /* bytes of one request, all in all */
     PK_RESP_INLINE_MAX = 4096,             /* bytes of a request typed by hand */
     PK_RESP_REPLY_MAX = 256 * 1024 * 1024, /* bytes of one reply that a client takes */

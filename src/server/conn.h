@@ -90,7 +90,7 @@ struct pk_conn {
     char name[PK_CONN_NAME_MAX];
 
     /* RESP2: the acquire that it waits for, and its place among all waits. */
-    uint64_t wait_lease, wait_request; /* 0: none */
+    uint64_t wait_lease, wait_request, wait_seq; /* lease 0: none */
     struct pk_node wait;
 
     struct pk_owned *owned; /* leases whose events it gets, see hub.h */

@@ -202,13 +202,15 @@ annotate(struct pk_server *s, const struct pk_command *cmd, const struct pk_effe
     return &s->annotated;
 }
 
-/* Whoever uses a lease gets its events from now on. */
+/* Whoever acts for a lease, as its owner does, gets its events from now on. To look at it
+ * or to release for it is no such act: it would push out one that relies on them. */
 static void own_leases(struct pk_conn *c, const struct pk_effects *e)
 {
     for (uint32_t i = 0; i < e->count; i++) {
         const struct pk_effect *r = &e->list[i];
         bool alive = r->status == PK_OK || r->status == PK_QUEUED;
-        if (r->kind == PK_REPLY && r->lease != 0 && alive && r->verb != PK_LEASE_CLOSE) {
+        bool acts = renews(r->verb) || r->verb == PK_LOCK_ACQUIRE;
+        if (r->kind == PK_REPLY && r->lease != 0 && alive && acts) {
             pk_hub_own(&c->server->hub, r->lease, c);
         }
     }
@@ -231,7 +233,7 @@ static void answer_native(struct pk_conn *c, const struct pk_command *cmd,
     if (c->out.resp3 && pk_turn_serving(c->server->turn)) {
         own_leases(c, e);
     } else if (blocks(c, cmd) && reply->status == PK_QUEUED) {
-        pk_hub_wait(&c->server->hub, c, reply->lease, reply->request);
+        pk_hub_wait(&c->server->hub, c, reply);
         return; /* the answer comes with the grant */
     }
     bool more = renews(cmd->verb) || (pk_verb_fields(cmd->verb) & PK_F_READ);

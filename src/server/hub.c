@@ -68,18 +68,51 @@ static void disown(struct pk_hub *h, struct pk_owned *o)
     pk_door_resize(o, 0);
 }
 
+/* Where a push to an owner goes; NULL: the connection is closed, because it does not read
+ * what it has to know. */
+static struct pk_resp_out *room_for_push(struct pk_conn *c)
+{
+    if (pk_conn_unsent(c) <= PK_CONN_UNSENT_PUSH) {
+        return pk_conn_out(c);
+    }
+    pk_log(PK_LOG_WARN, "slow-client", "name", c->name, "what",
+           "closed: it does not read what it has to know", NULL);
+    pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
+    pk_conn_close(c);
+    return NULL;
+}
+
+/* Makes room for one more owner: the one that acted longest ago goes, and hears of it. */
+static void evict(struct pk_hub *h, struct pk_owned *const owners[PK_OWNERS_MAX])
+{
+    struct pk_owned *idlest = owners[0];
+    for (size_t i = 1; i < PK_OWNERS_MAX; i++) {
+        idlest = owners[i]->acted < idlest->acted ? owners[i] : idlest;
+    }
+    uint64_t lease = idlest->lease;
+    struct pk_conn *c = idlest->conn;
+    disown(h, idlest);
+    struct pk_resp_out *o = c->out.resp3 && !c->closing ? room_for_push(c) : NULL;
+    if (o != NULL) {
+        pk_proto_write_gap(o, lease);
+    }
+}
+
 void pk_hub_own(struct pk_hub *h, uint64_t lease, struct pk_conn *c)
 {
     struct owner_key key = {lease, pk_conn_who(c)};
-    if (pk_tree_find(&h->owners, &key, order_owner) != NULL) {
+    struct pk_node *known = pk_tree_find(&h->owners, &key, order_owner);
+    if (known != NULL) {
+        PK_OWNER(known, struct pk_owned, node)->acted = ++h->acts;
         return;
     }
     struct pk_owned *others[PK_OWNERS_MAX];
     if (owners_of(h, lease, others) == PK_OWNERS_MAX) {
-        disown(h, others[0]);
+        evict(h, others);
     }
     struct pk_owned *o = pk_door_resize(NULL, sizeof *o);
     o->lease = lease;
+    o->acted = ++h->acts;
     link_to_conn(o, c);
     pk_tree_insert(&h->owners, &o->node, &key, order_owner);
     h->owned++;
@@ -87,8 +120,9 @@ void pk_hub_own(struct pk_hub *h, uint64_t lease, struct pk_conn *c)
 
 /* ---- waits on RESP2 connections ---- */
 
+/* The claim is known by its seq: several of one lease may have no request id. */
 struct wait_key {
-    uint64_t lease, request, who;
+    uint64_t lease, seq, who;
 };
 
 static int order_wait(const void *key, const struct pk_node *node)
@@ -99,17 +133,18 @@ static int order_wait(const void *key, const struct pk_node *node)
     if (k->lease != c->wait_lease) {
         return k->lease < c->wait_lease ? -1 : 1;
     }
-    if (k->request != c->wait_request) {
-        return k->request < c->wait_request ? -1 : 1;
+    if (k->seq != c->wait_seq) {
+        return k->seq < c->wait_seq ? -1 : 1;
     }
     return (k->who > who) - (k->who < who);
 }
 
-void pk_hub_wait(struct pk_hub *h, struct pk_conn *c, uint64_t lease, uint64_t request)
+void pk_hub_wait(struct pk_hub *h, struct pk_conn *c, const struct pk_effect *queued)
 {
-    struct wait_key key = {lease, request, pk_conn_who(c)};
-    c->wait_lease = lease;
-    c->wait_request = request;
+    struct wait_key key = {queued->lease, queued->seq, pk_conn_who(c)};
+    c->wait_lease = queued->lease;
+    c->wait_request = queued->request;
+    c->wait_seq = queued->seq;
     pk_tree_insert(&h->waits, &c->wait, &key, order_wait);
     h->waiting++;
 }
@@ -236,12 +271,12 @@ static void end_waits(struct pk_hub *h, const struct pk_effect *e)
     if (!lease_ended && e->kind != PK_EV_GRANTED && e->kind != PK_EV_LEFT) {
         return;
     }
-    struct wait_key key = {e->lease, lease_ended ? 0 : e->request, 0};
+    struct wait_key key = {e->lease, lease_ended ? 0 : e->seq, 0};
     for (;;) {
         struct pk_node *node = pk_tree_seek(&h->waits, &key, order_wait);
         struct pk_conn *c = node == NULL ? NULL : PK_OWNER(node, struct pk_conn, wait);
         if (c == NULL || c->wait_lease != e->lease ||
-            (!lease_ended && c->wait_request != e->request)) {
+            (!lease_ended && c->wait_seq != e->seq)) {
             return;
         }
         end_wait(c, e);
@@ -251,13 +286,9 @@ static void end_waits(struct pk_hub *h, const struct pk_effect *e)
 
 static void tell_owner(struct pk_conn *c, const struct pk_effect *e)
 {
-    if (pk_conn_unsent(c) > PK_CONN_UNSENT_PUSH) {
-        pk_log(PK_LOG_WARN, "slow-client", "name", c->name, "what",
-               "closed: it does not read what it has to know", NULL);
-        pk_metrics_count(c->server->metrics, PK_COUNT_SLOW_CLOSED, 1);
-        pk_conn_close(c);
-    } else {
-        pk_proto_write_event(pk_conn_out(c), e);
+    struct pk_resp_out *o = room_for_push(c);
+    if (o != NULL) {
+        pk_proto_write_event(o, e);
     }
 }
 
@@ -272,7 +303,7 @@ static void tell_of_gap(struct pk_conn *c)
 {
     c->gap = false;
     pk_metrics_count(c->server->metrics, PK_COUNT_GAPS, 1);
-    pk_proto_write_gap(pk_conn_out(c));
+    pk_proto_write_gap(pk_conn_out(c), 0);
 }
 
 static void tell_watcher(struct pk_hub *h, struct pk_conn *c, const struct pk_effect *e)

@@ -23,8 +23,8 @@ enum verdict {
 };
 
 struct pk_renewal {
-    uint32_t n, asked; /* leases */
-    uint32_t pending;  /* pieces that were asked for and not answered */
+    uint32_t total, n, asked; /* leases; n: how many will be asked for */
+    uint32_t pending;         /* pieces that were asked for and not answered */
     uint64_t ttl_ms;
     enum verdict verdict;
     enum pk_refusal why;
@@ -32,6 +32,7 @@ struct pk_renewal {
     uint32_t principal_len;
     char principal[PK_PRINCIPAL_MAX];
     struct pk_resp_out answers;
+    bool heard; /* event numbers stand behind the leases */
     unsigned char leases[];
 };
 
@@ -102,6 +103,10 @@ static bool ask_piece(struct pk_conn *c)
         .leases = r->leases + (size_t)r->asked * sizeof(uint64_t),
         .n_leases = left < PIECE ? left : PIECE,
     };
+    if (r->heard) {
+        cmd.heard = r->leases + (size_t)r->total * sizeof(uint64_t) +
+                    (size_t)r->asked * sizeof(uint32_t);
+    }
     uint32_t cost = pk_fair_cost(&cmd);
     if (!pk_fair_pay(&s->fair, &c->flow, cost)) {
         pk_conn_stall(c, PK_STALL_SHARE);
@@ -139,9 +144,12 @@ void pk_renewal_go_on(struct pk_conn *c)
 void pk_renewal_begin(struct pk_conn *c, const struct pk_command *cmd)
 {
     size_t bytes = (size_t)cmd->n_leases * sizeof(uint64_t);
-    struct pk_renewal *r = pk_door_resize(NULL, sizeof *r + bytes);
+    size_t heard = cmd->heard == NULL ? 0 : (size_t)cmd->n_leases * sizeof(uint32_t);
+    struct pk_renewal *r = pk_door_resize(NULL, sizeof *r + bytes + heard);
     PK_ASSERT(c->renewal == NULL);
-    *r = (struct pk_renewal){.n = cmd->n_leases,
+    *r = (struct pk_renewal){.total = cmd->n_leases,
+                             .n = cmd->n_leases,
+                             .heard = cmd->heard != NULL,
                              .ttl_ms = cmd->ttl_ms,
                              .principal_len = cmd->principal.len,
                              .answers = {.resp3 = c->out.resp3}};
@@ -149,6 +157,9 @@ void pk_renewal_begin(struct pk_conn *c, const struct pk_command *cmd)
         memcpy(r->principal, cmd->principal.data, cmd->principal.len);
     }
     memcpy(r->leases, cmd->leases, bytes);
+    if (heard > 0) {
+        memcpy(r->leases + bytes, cmd->heard, heard);
+    }
     c->renewal = r;
     pk_renewal_go_on(c);
 }

@@ -535,6 +535,42 @@ TEST(lease__used_by_others_still_tells_its_owner)
     picket_close(b);
 }
 
+/* A store may tell few of those who use a lease what happens to it. The holder hears of
+ * its loss, and the waiter of its grant, all the same: by the next renewal at the latest.
+ */
+TEST(others__in_any_number_keep_no_news_from_the_holder)
+{
+    enum { OTHERS = 6, TTL_MS = 30000 };
+    begin();
+    needs(guarantees()->by_id && guarantees()->tokens, "leases by their id, and tokens");
+    const char *name = name_of("db"), *wanted = name_of("wanted");
+    struct picket *a = open_client(TTL_MS), *others[OTHERS];
+    struct picket_view *v;
+    uint64_t left;
+    for (int i = 0; i < OTHERS; i++) {
+        others[i] = open_client(LONG_TTL_MS);
+    }
+    struct picket_lock *in_the_way = take(others[0], wanted);
+    struct picket_lock *l = take(a, name);
+    struct picket_lock *waiting = enqueue(a, wanted, NULL);
+    for (int i = 0; i < OTHERS; i++) {
+        CHECK_OK(picket_lease_show(others[i], picket_lease(a), &v));
+        picket_view_free(v);
+        CHECK_OK(picket_lease_renew(others[i], picket_lease(a), 0, &left));
+    }
+    CHECK_OK(picket_break(others[1], name, picket_token(l), "enough"));
+    CHECK_OK(picket_release(in_the_way));
+    CHECK(readable(picket_loss_fd(l), PATIENCE_MS));
+    CHECK(picket_state(l) == PICKET_GONE);
+    CHECK_REASON("broken", picket_loss_reason(l));
+    await_grant(waiting);
+    CHECK_OK(picket_release(waiting));
+    picket_close(a);
+    for (int i = 0; i < OTHERS; i++) {
+        picket_close(others[i]);
+    }
+}
+
 TEST(extend__changes_the_ttl)
 {
     begin();

@@ -339,8 +339,15 @@ def watch__ends_with_resp3(t):
             equal((watcher.ask("PING"), watcher.pushes), ("PONG", []))
 
 
+def told(c):
+    """The kinds of the pushes that have come to it."""
+    c.ask("PING")
+    return [push[1] for push in c.pushes]
+
+
 @test
 def owners__of_a_lease_are_the_latest_four(t):
+    """Who loses its place is told so, and of what."""
     with one(t) as cluster, contextlib.ExitStack() as all_of_them:
         n1 = cluster.nodes[0]
         c = all_of_them.enter_context(n1.connect())
@@ -351,11 +358,145 @@ def owners__of_a_lease_are_the_latest_four(t):
             owners.append(all_of_them.enter_context(n1.connect()))
             equal(owners[-1].ask("LEASE", "RENEW", lease)["status"], "OK")
         n1.ask("LOCK", "BREAK", "db", token)
-        told = []
-        for owner in owners:
-            owner.ask("PING")
-            told.append([push[1] for push in owner.pushes])
-        equal(told, [[], []] + [["ended"]] * 4)
+        equal([told(owner) for owner in owners], [["gap"]] * 2 + [["ended"]] * 4)
+        equal(owners[0].pushes[0][2], {"lease": lease})
+
+
+@test
+def owners__that_act_keep_their_place(t):
+    with one(t) as cluster, contextlib.ExitStack() as all_of_them:
+        n1 = cluster.nodes[0]
+        c = all_of_them.enter_context(n1.connect())
+        lease = open_lease(c)
+        token = acquire(c, lease, "db")
+        others = []
+        for _ in range(6):
+            c.ask("LEASE", "RENEW", lease)
+            others.append(all_of_them.enter_context(n1.connect()))
+            others[-1].ask("LEASE", "RENEW", lease)
+        n1.ask("LOCK", "BREAK", "db", token)
+        equal(told(c), ["ended"])
+        equal([told(o) for o in others], [["gap"]] * 3 + [["ended"]] * 3)
+
+
+@test
+def owners__are_not_those_who_look_or_release(t):
+    with one(t) as cluster, contextlib.ExitStack() as all_of_them:
+        n1 = cluster.nodes[0]
+        c = all_of_them.enter_context(n1.connect())
+        lease = open_lease(c)
+        token = acquire(c, lease, "db")
+        others = []
+        for i in range(6):
+            other = all_of_them.enter_context(n1.connect())
+            other.ask("LEASE", "SHOW", lease)
+            acquire(c, lease, f"x{i}")
+            other.ask("LOCK", "VALUE", lease, f"x{i}", token + i + 1, "v")
+            other.ask("LOCK", "RELEASE", lease, f"x{i}", token + i + 1)
+            others.append(other)
+        n1.ask("LOCK", "BREAK", "db", token)
+        equal(told(c), ["ended"] * 7)
+        equal([told(o) for o in others], [[]] * 6)
+
+
+@test
+def renewal__tells_what_was_missed(t):
+    """Whatever becomes of pushes and connections: docs/protocol.md."""
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c:
+            lease = open_lease(c)
+            token = acquire(c, lease, "db", "REQUEST", 1)
+            other = open_lease(c)
+            acquire(c, other, "queue")
+            equal(c.ask("LOCK", "ACQUIRE", lease, "queue", "REQUEST", 2)["status"],
+                  "QUEUED")
+            acquire(c, lease, "kept", "REQUEST", 3, "VALUE", "v")
+            reply = c.ask("LEASE", "RENEW", lease, "HEARD", 0)
+            check("event" not in reply and "rows" not in reply, str(reply))
+        with n1.connect() as operator:  # nobody else is there to be told
+            operator.ask("LOCK", "BREAK", "db", token, "REASON", "stuck")
+            granted = token + 3
+            operator.ask("LOCK", "RELEASE", other, "queue", token + 1)
+            plain = operator.ask("LEASE", "RENEW", lease)
+            check(plain["event"] == 2 and "rows" not in plain, str(plain))
+            both = operator.ask("LEASE", "RENEW", lease, other, "HEARD", 0, 1)
+            equal([r["event"] for r in both], [2, 1])
+            rows = [(r["kind"], r["request"], r.get("token"), r.get("end"))
+                    for r in both[0]["rows"]]
+            equal(rows, [("hold", 2, granted, None), ("hold", 3, token + 2, None),
+                         ("outcome", 1, token, "broken")])
+            check("value" not in both[0]["rows"][1], "a value")
+            check("rows" not in both[1], str(both[1]))
+            # Of many, which are renewed in pieces, too; and over RESP2.
+            many, heard = [other] * 100 + [lease] * 300, [1] * 100 + [2] * 299 + [0]
+            reply = operator.ask("LEASE", "RENEW", *many, "HEARD", *heard)
+            equal([len(r.get("rows", [])) for r in reply if "rows" in r], [3])
+            check("rows" in reply[-1], "the rows of another lease")
+            with Connection(n1.port) as old:
+                flat = fields(old.ask("LEASE", "RENEW", lease, "HEARD", 1))
+                equal(fields(flat["rows"][2])["end"], "broken")
+            for words in (("HEARD",), ("HEARD", "x"), ("HEARD", 1, 2)):
+                refusal(operator, "LEASE", "RENEW", lease, *words)
+
+
+@test
+def pushes__have_the_number_of_their_event(t):
+    with one(t) as cluster:
+        n1 = cluster.nodes[0]
+        with n1.connect() as c, n1.connect() as other:
+            lease, rival = open_lease(c), open_lease(other)
+            acquire(other, rival, "db")
+            c.ask("LOCK", "ACQUIRE", lease, "db", "AND", "x", "REQUEST", 1)
+            token = other.ask("LOCK", "SHOW", "db")["rows"][0]["token"]
+            equal(other.ask("LOCK", "RELEASE", rival, "db", token)["event"], 1)
+            told(c)
+            equal([(p[1], p[2]["event"]) for p in c.pushes], [("granted", 1)] * 2)
+            c.pushes.clear()
+            token = c.ask("LOCK", "SHOW", "db")["rows"][0]["token"]
+            equal(c.ask("LOCK", "RELEASE", lease, "x", token, "REQUEST", 2)["event"], 2)
+            again = c.ask("LOCK", "RELEASE", lease, "x", token, "REQUEST", 2)
+            check("event" not in again, str(again))
+            equal(told(c), [])
+
+
+@test
+def resp2__each_wait_is_answered_by_its_own_grant(t):
+    """Two waits of one lease without a REQUEST, on two connections."""
+    with one(t) as cluster:
+        port = cluster.nodes[0].port
+        with Connection(port) as holder, Connection(port) as a, Connection(port) as b:
+            theirs, lease = open_lease(holder), open_lease(holder)
+            tokens = {name: fields(holder.ask("LOCK", "ACQUIRE", theirs, name))["token"]
+                      for name in "ab"}
+            a.send("LOCK", "ACQUIRE", lease, "a", "WAIT", "forever")
+            b.send("LOCK", "ACQUIRE", lease, "b", "WAIT", "forever")
+
+            def waiting():
+                return fields(holder.ask("LEASE", "SHOW", lease)).get("waiters") == 2
+            wait_until(waiting, what="both waits")
+            holder.ask("LOCK", "RELEASE", theirs, "a", tokens["a"])
+            first = fields(a.reply())
+            equal((first["status"], first["name"]), ("OK", "a"))
+            # Nothing comes to the other one, which goes on waiting.
+            equal(fields(holder.ask("LEASE", "SHOW", lease))["waiters"], 1)
+            equal(select.select([b.socket], [], [], 0)[0], [])
+            holder.ask("LOCK", "RELEASE", theirs, "b", tokens["b"])
+            second = fields(b.reply())
+            equal((second["status"], second["name"]), ("OK", "b"))
+            check(second["token"] > first["token"], "tokens grow")
+            # Both have their connections back; a repeat under one REQUEST is one wait.
+            holder.ask("LOCK", "ACQUIRE", theirs, "c")
+            for c in (a, b):
+                c.send("LOCK", "ACQUIRE", lease, "c", "WAIT", "forever", "REQUEST", 9)
+
+            def one_waits():
+                return fields(holder.ask("LOCK", "SHOW", "c")).get("waiters") == 1
+            wait_until(one_waits, what="one wait")
+            a.send("PING")
+            holder.ask("LEASE", "CLOSE", theirs)
+            equal(fields(a.reply())["token"], fields(b.reply())["token"])
+            equal(a.reply(), "PONG")
 
 
 @test
@@ -409,6 +550,8 @@ def pushes__go_to_who_used_the_lease_last(t):
             c.ask("LEASE", "RENEW", lease)
         with cluster.nodes[0].connect() as operator:
             operator.ask("LOCK", "BREAK", "db", token)
+        for c in mine[:2]:
+            equal(c.push()[1:], ["gap", {"lease": lease}])
         for c in mine[2:]:  # the last four
             equal(c.push()[1], "ended")
         for c in mine:

@@ -114,7 +114,7 @@ def sizes__beyond_the_limits_are_refused_before_they_cost_memory(t):
         n1 = cluster.nodes[0]
         honest(n1)
         before = n1.memory()
-        for head in (b"*4201\r\n", b"*99999999999\r\n", b"*1\r\n$1300000\r\n",
+        for head in (b"*8301\r\n", b"*99999999999\r\n", b"*1\r\n$1300000\r\n",
                      b"*1\r\n$99999999999999999999\r\n", b"*2\r\n$-1\r\n",
                      b"*3\r\n$600000\r\n" + b"x" * 600000 + b"\r\n$700000\r\n",
                      b"x" * 5000):

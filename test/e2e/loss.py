@@ -5,10 +5,12 @@
 Each job here is stubborn: it ignores SIGTERM, forks, and leaves its session. Each writes
 the pids of its processes to a file; the next holder looks at them the moment it is in.
 """
+import contextlib
 import os
 import signal
 import subprocess
 
+from cluster import Cluster
 from holding import freeze
 from tap import alive, check, contains, equal, main, stopped, test, wait_until
 
@@ -62,6 +64,25 @@ def control__the_witness_sees_a_job_that_lives_on(t):
     p = start_job(t, "--kill-after", "20s", "--lock-delay", "0s")
     freeze(p.pid)
     contains(next_holder(t), " is ")
+
+
+@test
+def loss__is_heard_though_others_use_the_lease(t):
+    """More connections act for the job's lease than are told of it, and an operator
+    breaks the lock: the job must not run beside the next one."""
+    with Cluster(t.program, t.path("c"), 1) as cluster, contextlib.ExitStack() as stack:
+        n1 = cluster.nodes[0]
+        t.env["PICKET_URL"] = f"picket://127.0.0.1:{n1.port}"
+        p = start_job(t, "--ttl", "10s")
+        hold = n1.ask("LOCK", "SHOW", "db")["rows"][0]
+        for _ in range(5):
+            c = stack.enter_context(n1.connect())
+            c.ask("LEASE", "SHOW", hold["lease"])
+            c.ask("LEASE", "RENEW", hold["lease"])
+        n1.ask("LOCK", "BREAK", "db", hold["token"], "REASON", "stuck")
+        equal(next_holder(t), "token 2\n")
+        equal(p.wait(), 123)
+        contains(p.stderr.read(), "broken")
 
 
 @test

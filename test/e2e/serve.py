@@ -352,7 +352,7 @@ def shadow_mode__is_counted_where_it_is_run_and_outlives_the_leader(t):
     with three(t) as cluster:
         leader = cluster.leader()
         with leader.connect() as c:
-            c.ask("FENCE", "MODE", "disk", "shadow")
+            c.ask("FENCE", "MODE", "disk", "shadow", 0)
             equal(c.ask("FENCE", "CHECK", "disk", 2)["would"], "UNCLAIMED")
             c.ask("FENCE", "CLAIM", "disk", 2)
             equal(c.ask("FENCE", "SET", "disk", 1, "late")["would"], "STALE")

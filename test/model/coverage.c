@@ -167,6 +167,7 @@ static void count_fence(struct coverage *k, const struct pk_command *c,
     k->check_stale_in_shadow += c->verb == PK_FENCE_CHECK && stale;
     k->check_unclaimed_in_shadow += r->would == PK_UNCLAIMED;
     k->fence_mode_limit += c->verb == PK_FENCE_MODE && r->status == PK_LIMIT;
+    k->fence_mode_too_old += c->verb == PK_FENCE_MODE && r->status == PK_TOOOLD;
     k->fence_shown += c->verb == PK_FENCE_SHOW && good;
     k->fence_shown_kept += c->verb == PK_FENCE_SHOW && r->left_ms > 0;
     k->fence_shown_shadowed += c->verb == PK_FENCE_SHOW && r->shadowed > 0;
@@ -212,17 +213,6 @@ static void count_status(struct coverage *k, const struct pk_command *c,
     }
 }
 
-/* Whether the fence is in shadow mode now. */
-static bool in_shadow(const struct pair *p, struct pk_bytes name)
-{
-    struct pk_command show = {.verb = PK_FENCE_SHOW, .name = name};
-    struct pk_effects out = {0};
-    pk_machine_step(p->machine, &show, &out);
-    bool shadow = out.list[0].shadow != 0;
-    pk_effects_free(&out);
-    return shadow;
-}
-
 /* A yes that changed nothing was a repeat. */
 static void count_repeat(struct coverage *k, const struct pair *p,
                          const struct pk_command *c, const struct pk_effect *r)
@@ -265,21 +255,36 @@ static void count_repeat(struct coverage *k, const struct pair *p,
     case PK_FENCE_SET:
         k->repeat_fence_set += !has_event(out, PK_EV_FENCE_SET);
         break;
-    case PK_FENCE_MODE: /* it is as was asked, or was asked before and is another now */
-        if (!has_event(out, PK_EV_FENCE_MODE)) {
-            bool late = in_shadow(p, c->name) != (c->flags == PK_FENCE_SHADOW);
-            k->fence_mode_again += !late;
-            k->repeat_fence_mode += late;
-        }
+    case PK_FENCE_MODE:
+        k->fence_mode_again += !has_event(out, PK_EV_FENCE_MODE);
         break;
     default:
         break;
     }
 }
 
+/* What a renewal tells an owner that has missed something (D2). */
+static void count_rows(struct coverage *k, const struct pk_command *c,
+                       const struct pk_effects *out)
+{
+    uint32_t rows = 0;
+    if (c->verb != PK_LEASE_RENEW || c->heard == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < out->count; i++) {
+        enum pk_effect_kind kind = out->list[i].kind;
+        k->renewed_with_holds += kind == PK_ROW_HOLD;
+        k->renewed_with_waits += kind == PK_ROW_WAIT;
+        k->renewed_with_outcomes += kind == PK_ROW_OUTCOME;
+        rows += kind >= PK_ROW_HOLD && kind <= PK_ROW_OUTCOME;
+    }
+    k->renewed_as_heard += rows == 0 && out->list[out->count - 1].event > 0;
+}
+
 void coverage_count(struct coverage *k, const struct pair *p, const struct pk_command *c)
 {
     const struct pk_effects *out = &p->from_machine;
+    count_rows(k, c, out);
     for (uint32_t i = 0; i < out->count; i++) {
         const struct pk_effect *e = &out->list[i];
         if (e->kind == PK_REPLY) {

@@ -48,6 +48,7 @@
     X(fence_shown_kept)                                                                  \
     X(fence_mode)                                                                        \
     X(fence_mode_again)                                                                  \
+    X(fence_mode_too_old)                                                                \
     X(fence_mode_limit)                                                                  \
     X(shadowed_claim)                                                                    \
     X(shadowed_set)                                                                      \
@@ -94,7 +95,6 @@
     X(repeat_cancel)                                                                     \
     X(repeat_break)                                                                      \
     X(repeat_leap)                                                                       \
-    X(repeat_fence_mode)                                                                 \
     X(repeat_fence_set)                                                                  \
     X(repeat_other_verb)                                                                 \
     X(repeat_too_old)                                                                    \
@@ -118,6 +118,10 @@
     X(key_lease_acquires)                                                                \
     X(leap_from_token)                                                                   \
     X(show_one_request)                                                                  \
+    X(renewed_as_heard)                                                                  \
+    X(renewed_with_holds)                                                                \
+    X(renewed_with_waits)                                                                \
+    X(renewed_with_outcomes)                                                             \
     X(restores)
 
 struct coverage {

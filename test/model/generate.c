@@ -111,6 +111,9 @@ void generated_copy(struct generated *to, const struct generated *from)
     if (from->command.leases == from->leases) {
         to->command.leases = to->leases;
     }
+    if (from->command.heard == from->heard) {
+        to->command.heard = to->heard;
+    }
 }
 
 /* ---- the world ---- */
@@ -349,7 +352,10 @@ static void fill_renew(struct generator *g, struct generated *out)
         bool known = all && i < g->n_leases;
         uint64_t id = known ? g->leases[g->n_leases - 1 - i].id : usual_lease(g);
         pk_command_put_lease(out->leases, i, id);
+        /* Few numbers, so that some are the last one. */
+        pk_command_put_heard(out->heard, i, chance(g, 1, 2) ? 0 : below(g, 6));
     }
+    c->heard = chance(g, 1, 2) ? out->heard : NULL;
     c->ttl_ms = chance(g, 2, 3) ? 0 : between(g, 50, g->temper.ttl);
 }
 
@@ -537,6 +543,7 @@ static void fill(struct generator *g, struct generated *out)
     case PK_FENCE_MODE:
         c->flags = chance(g, 2, 3) ? PK_FENCE_SHADOW : 0;
         c->name = some_name(g);
+        c->epoch = below(g, chance(g, 1, 2) ? 2 : 5);
         break;
     case PK_FENCE_SHOW:
         c->name = some_name(g);

@@ -17,10 +17,11 @@
 
 enum { GENERATED_LEASES = 8 };
 
-/* A command together with the one array it would otherwise borrow. */
+/* A command together with the arrays it would otherwise borrow. */
 struct generated {
     struct pk_command command;
     unsigned char leases[8 * GENERATED_LEASES];
+    unsigned char heard[4 * GENERATED_LEASES];
 };
 
 void generated_copy(struct generated *to, const struct generated *from);

@@ -174,6 +174,7 @@ static void lease_open(struct model *m, const struct pk_command *c,
 static void lease_renew(struct model *m, const struct pk_command *c,
                         struct pk_effects *out)
 {
+    uint32_t room = 256;
     for (uint32_t i = 0; i < c->n_leases; i++) {
         uint64_t id = pk_command_lease_at(c, i);
         struct model_lease *lease = live_lease(m, id);
@@ -186,8 +187,15 @@ static void lease_renew(struct model *m, const struct pk_command *c,
                 lease->deadline = m->clock + lease->ttl;
             }
             reply.left_ms = lease->ttl;
+            reply.event = lease->events;
         }
         pk_effects_add(out, &reply);
+        if (lease != NULL && c->heard != NULL &&
+            pk_command_heard_at(c, i) != lease->events) { /* D2 */
+            uint32_t at = out->count - 1;
+            bool cut = tell_state(m, lease, &room, out);
+            out->list[at].more = cut;
+        }
     }
 }
 
@@ -358,6 +366,7 @@ static void cancel(struct model *m, const struct pk_command *c, struct pk_effect
     if (claim != NULL) {
         reply->token = claim->token;
         end_claim_plainly(m, claim, claim->held ? PK_END_RELEASED : PK_END_WITHDRAWN);
+        reply->event = m->reply_event;
     } else if (find_answer(m, c->lease, c->target) == NULL &&
                c->target > live_lease(m, c->lease)->forgotten) {
         struct model_answer a = {.lease = c->lease,
@@ -386,6 +395,7 @@ static void end_hold(struct model *m, const struct pk_command *c, struct pk_effe
         end_lease(m, lease, end, by, why);
     } else {
         end_claim(m, claim, end, by, why);
+        reply->event = breaks ? 0 : m->reply_event;
     }
 }
 
@@ -522,8 +532,6 @@ static void run_remembered(struct model *m, const struct pk_command *c,
         leap(m, c, reply);
     } else if (c->verb == PK_LOCK_BREAK) {
         end_hold(m, c, reply);
-    } else if (c->verb == PK_FENCE_MODE) {
-        model_fence_mode(m, c, reply);
     } else if (c->verb == PK_SET_VERSION) {
         set_version(m, c, reply);
     } else {
@@ -568,6 +576,9 @@ static void run(struct model *m, const struct pk_command *c, struct pk_effect *r
     case PK_FENCE_GET:
     case PK_FENCE_SHOW:
         model_fence(m, c, reply);
+        break;
+    case PK_FENCE_MODE:
+        model_fence_mode(m, c, reply);
         break;
     case PK_KEY_TAKE:
     case PK_KEY_KEEP:

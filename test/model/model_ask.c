@@ -298,6 +298,48 @@ static struct model_claim *next_claim(const struct model *m, uint64_t lease,
     return next;
 }
 
+/* False: there is no room for it. */
+static bool add_bounded(struct pk_effects *out, const struct pk_effect *row,
+                        uint32_t *room)
+{
+    if (*room == 0) {
+        return false;
+    }
+    --*room;
+    pk_effects_add(out, row);
+    return true;
+}
+
+bool tell_state(const struct model *m, const struct model_lease *l, uint32_t *room,
+                struct pk_effects *out)
+{
+    struct model_claim *claim = next_claim(m, l->id, 0, 0);
+    for (; claim != NULL; claim = next_claim(m, l->id, claim->request, claim->seq)) {
+        for (uint32_t i = 0; i < claim->n_parts; i++) {
+            struct pk_effect row =
+                about_part(claim->held ? PK_ROW_HOLD : PK_ROW_WAIT, claim, i);
+            row.token = claim->token;
+            row.since_ms = claim->since;
+            row.place = claim->held ? 0 : claim->place;
+            if (!add_bounded(out, &row, room)) {
+                return true;
+            }
+        }
+    }
+    for (size_t i = 0; i < m->n_answers; i++) {
+        const struct model_answer *a = &m->answers[i];
+        struct pk_effect row = {.kind = PK_ROW_OUTCOME,
+                                .lease = l->id,
+                                .request = a->request,
+                                .token = a->token,
+                                .end = a->end};
+        if (a->lease == l->id && a->end != PK_END_NONE && !add_bounded(out, &row, room)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void model_lease_show(struct model *m, const struct pk_command *c,
                       struct pk_effect *reply)
 {

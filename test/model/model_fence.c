@@ -124,6 +124,7 @@ static void look(const struct model *m, const struct model_fence *f,
     } else if (c->verb == PK_FENCE_SHOW) {
         reply->shadow = f->shadow ? 1 : 0;
         reply->shadowed = f->shadowed;
+        reply->epoch = f->epoch;
         reply->value_bytes = f->value.len;
         reply->left_ms = f->ends == NEVER     ? 0
                          : f->ends > m->clock ? f->ends - m->clock
@@ -176,13 +177,23 @@ void model_fence_mode(struct model *m, const struct pk_command *c,
 {
     struct model_fence *f = fence_named(m, c->name);
     bool shadow = c->flags == PK_FENCE_SHADOW;
-    bool other = f == NULL || f->shadow != shadow;
+    bool created = f == NULL;
+    bool was_shadow = !created && f->shadow;
+    uint64_t epoch = created ? 0 : f->epoch;
+    if (was_shadow != shadow && epoch != c->epoch) {
+        reply->status = PK_TOOOLD;
+        reply->token = created ? 0 : f->token;
+        reply->epoch = epoch;
+        return;
+    }
     if (!find_room(m, c, &f, reply)) {
         return;
     }
     f->shadow = shadow;
+    f->epoch += was_shadow != shadow;
     reply->token = f->token;
-    if (other) {
+    reply->epoch = f->epoch;
+    if (created || was_shadow != shadow) {
         struct pk_effect e = {.kind = PK_EV_FENCE_MODE,
                               .name = bytes_of(f->name),
                               .token = f->token,

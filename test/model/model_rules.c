@@ -127,6 +127,18 @@ static void settle_later(struct model *m, struct pk_bytes name)
     }
 }
 
+/* ---- delivery (D) ---- */
+
+uint32_t next_event(const struct model *m, uint64_t lease)
+{
+    struct model_lease *l = live_lease(m, lease);
+    if (l == NULL) {
+        return 0;
+    }
+    l->events = l->events == UINT32_MAX ? 1 : l->events + 1;
+    return l->events;
+}
+
 /* ---- settling (W) and granting (G6) ---- */
 
 static void touch(struct model *m, struct pk_bytes name)
@@ -187,6 +199,7 @@ uint32_t first_blocked(const struct model *m, const struct model_claim *c)
 
 void grant(struct model *m, struct model_claim *c)
 {
+    uint32_t event = c->place > 0 ? next_event(m, c->lease) : 0;
     work_done(m, c->n_parts);
     c->held = true;
     c->token = ++m->last_token;
@@ -198,6 +211,7 @@ void grant(struct model *m, struct model_claim *c)
         e.token = c->token;
         e.value = bytes_of(c->value);
         e.lasted_ms = waited;
+        e.event = event;
         pk_effects_add(&m->events, &e);
     }
     touch_all(m, c);
@@ -297,6 +311,8 @@ void end_claim(struct model *m, struct model_claim *at, enum pk_end end,
                struct pk_bytes by, struct pk_bytes why)
 {
     struct model_claim c = *at;
+    uint32_t event = next_event(m, c.lease);
+    m->reply_event = event;
     work_done(m, c.n_parts);
     removed(m->claims, &m->n_claims, sizeof *m->claims, (size_t)(at - m->claims));
     for (uint32_t i = 0; i < c.n_parts; i++) {
@@ -306,6 +322,7 @@ void end_claim(struct model *m, struct model_claim *at, enum pk_end end,
         e.by = by;
         e.why = why;
         e.lasted_ms = m->clock - c.since;
+        e.event = event;
         pk_effects_add(&m->events, &e);
         if (c.held && c.lock_delay > 0 && is_unclean(end)) {
             close_lock(m, e.name, m->clock + c.lock_delay);
@@ -316,6 +333,7 @@ void end_claim(struct model *m, struct model_claim *at, enum pk_end end,
         struct model_answer a = {.lease = c.lease,
                                  .request = c.request,
                                  .verb = PK_LOCK_ACQUIRE,
+                                 .end = end,
                                  .token = c.token};
         a.status = c.held ? PK_OK : end == PK_END_TIMED_OUT ? PK_TIMEOUT : PK_CANCELLED;
         remember(m, &a);

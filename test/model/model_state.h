@@ -17,6 +17,7 @@ struct text {
 
 struct model_lease {
     uint64_t id, ttl, deadline, opened_by, forgotten;
+    uint32_t events; /* D1 */
     struct text label;
     bool keyed;
     enum pk_end end; /* NONE: alive */
@@ -52,7 +53,7 @@ struct model_settling {
 
 struct model_fence {
     struct text name, value;
-    uint64_t token, request, shadowed;
+    uint64_t token, request, shadowed, epoch;
     uint64_t ends, seq; /* NEVER: it stays */
     bool shadow;
 };
@@ -62,6 +63,7 @@ struct model_answer {
     uint64_t lease, request, token;
     enum pk_verb verb;
     enum pk_status status;
+    enum pk_end end; /* of an acquire's claim; else NONE */
 };
 
 struct model {
@@ -91,6 +93,7 @@ struct model {
     uint64_t work;                  /* S5 */
     uint64_t restored_below;        /* E5 */
     uint64_t sweep;                 /* E5: since when; NEVER: there is nothing to sweep */
+    uint32_t reply_event;           /* D1: of what the command itself ended */
     struct pk_effects rows, events; /* of the command that runs */
 };
 
@@ -143,6 +146,11 @@ uint32_t first_blocked(const struct model *m, const struct model_claim *c);
 void grant(struct model *m, struct model_claim *c);
 void settle(struct model *m);
 void sweep(struct model *m);
+/* D1: the number of the next event of the lease; 0: it is over. */
+uint32_t next_event(const struct model *m, uint64_t lease);
+/* D2: the rows that tell the owner of a lease how its claims stand; true: not all. */
+bool tell_state(const struct model *m, const struct model_lease *l, uint32_t *room,
+                struct pk_effects *out);
 void end_claim(struct model *m, struct model_claim *at, enum pk_end end,
                struct pk_bytes by, struct pk_bytes why);
 void end_claim_plainly(struct model *m, struct model_claim *c, enum pk_end end);
@@ -174,7 +182,7 @@ void model_lock_list(struct model *m, const struct pk_command *c,
 /* The key verbs (K1 to K5). */
 void model_key(struct model *m, const struct pk_command *c, struct pk_effect *reply);
 
-/* The fence verbs (F1 to F5, F7 to F10), and MODE (F6), which has a request id of R2. */
+/* The fence verbs (F1 to F5, F7 to F10), and MODE (F6). */
 void model_fence(struct model *m, const struct pk_command *c, struct pk_effect *reply);
 void model_fence_mode(struct model *m, const struct pk_command *c,
                       struct pk_effect *reply);

@@ -63,6 +63,7 @@ void show_command(FILE *to, const struct pk_command *c)
     show_u64(to, "count", c->count);
     show_u64(to, "flags", c->flags);
     show_u64(to, "version", c->version);
+    show_u64(to, "epoch", c->epoch);
     show_bytes(to, "label", c->label);
     show_bytes(to, "value", c->value);
     show_bytes(to, "reason", c->reason);
@@ -70,6 +71,9 @@ void show_command(FILE *to, const struct pk_command *c)
     show_bytes(to, "principal", c->principal);
     for (uint32_t i = 0; i < c->n_leases; i++) {
         fprintf(to, " #%" PRIu64, pk_command_lease_at(c, i));
+        if (c->heard != NULL) {
+            fprintf(to, "/%" PRIu32, pk_command_heard_at(c, i));
+        }
     }
     if (c->verb == PK_CONFIGURE) {
         show_limits(to, &c->limits);
@@ -98,6 +102,8 @@ void show_effect(FILE *to, const struct pk_effect *e)
     show_u64(to, "shadowed", e->shadowed);
     show_u64(to, "value_bytes", e->value_bytes);
     show_u64(to, "more", e->more);
+    show_u64(to, "event", e->event);
+    show_u64(to, "epoch", e->epoch);
     if (e->would != PK_OK) {
         fprintf(to, " would=%s", pk_status_name(e->would));
     }
@@ -166,6 +172,7 @@ const char *command_difference(const struct pk_command *a, const struct pk_comma
     SAME(lock_delay_ms)
     SAME(count)
     SAME(flags)
+    SAME(epoch)
     SAME_BYTES(label)
     SAME_BYTES(value)
     SAME_BYTES(reason)
@@ -173,6 +180,10 @@ const char *command_difference(const struct pk_command *a, const struct pk_comma
     SAME(n_leases)
     if (a->n_leases > 0 && memcmp(a->leases, b->leases, 8 * (size_t)a->n_leases) != 0) {
         return "leases";
+    }
+    if ((a->heard == NULL) != (b->heard == NULL) ||
+        (a->heard != NULL && memcmp(a->heard, b->heard, 4 * (size_t)a->n_leases) != 0)) {
+        return "heard";
     }
 #define X(limit, initial, ceiling, text) SAME(limits.limit)
     PK_LIMITS(X)
@@ -195,6 +206,8 @@ const char *effect_difference(const struct pk_effect *a, const struct pk_effect 
     SAME(waiters)
     SAME(shadow)
     SAME(more)
+    SAME(event)
+    SAME(epoch)
     SAME(value_bytes)
     SAME(would)
     SAME(lease)

@@ -151,7 +151,7 @@ static void fill_request(struct player *p, const struct script_line *line,
     struct player_client *who = &p->clients[p->speaker];
     bool shared = c->verb == PK_LEASE_OPEN || c->verb == PK_LOCK_BREAK ||
                   c->verb == PK_CONFIGURE || c->verb == PK_LEAP ||
-                  c->verb == PK_FENCE_MODE || c->verb == PK_SET_VERSION;
+                  c->verb == PK_SET_VERSION;
     if (line->given & PK_F_REQUEST) {
         if (!shared && c->request >= who->next_request && c->request < UINT64_MAX) {
             who->next_request = c->request + 1;
@@ -163,28 +163,49 @@ static void fill_request(struct player *p, const struct script_line *line,
     }
 }
 
-/* The ids of a `renew`; without any, the speaker's own. The bytes live until the next
- * one. */
+/* The epoch of the fence's mode as it is now. */
+static uint64_t epoch_of(const struct player *p, struct pk_bytes name)
+{
+    struct pk_command show = {.verb = PK_FENCE_SHOW, .name = name};
+    struct pk_effects out = {0};
+    pk_machine_step(p->machine, &show, &out);
+    uint64_t epoch = out.list[0].epoch;
+    pk_effects_free(&out);
+    return epoch;
+}
+
+/* The ids of a `renew`, and behind them what was heard; without any, the speaker's own.
+ * The bytes live until the next one. */
 static bool fill_leases(struct player *p, const struct script_line *line,
                         struct pk_command *c, struct text *ids)
 {
-    struct script_renewal own = {.client = line->client, .times = 1};
+    struct script_renewal own = {
+        .client = line->client, .times = 1, .heard = line->heard};
+    struct text heard = {0};
     bool itself = line->n_renewals == 0 && line->client.len > 0;
     uint32_t count = itself ? 1 : line->n_renewals;
     for (uint32_t i = 0; i < count; i++) {
         const struct script_renewal *r = itself ? &own : &line->renewals[i];
         uint64_t lease = r->lease;
         if (r->client.len > 0 && !lease_of(p, line, r->client, &lease)) {
+            text_free(&heard);
             return false;
         }
         for (uint64_t n = 0; n < r->times; n++) {
-            unsigned char id[8];
+            unsigned char id[8], number[4];
             pk_command_put_lease(id, 0, lease);
+            pk_command_put_heard(number, 0, r->heard);
             text_add(ids, id, sizeof id);
+            text_add(&heard, number, sizeof number);
             c->n_leases++;
         }
     }
+    if (line->given & SCRIPT_GIVEN_HEARD) {
+        text_add(ids, heard.data, heard.len);
+        c->heard = (const unsigned char *)ids->data + 8 * (size_t)c->n_leases;
+    }
     c->leases = (const unsigned char *)ids->data;
+    text_free(&heard);
     return true;
 }
 
@@ -213,6 +234,9 @@ static bool complete(struct player *p, const struct script_line *line,
     }
     if ((fields & PK_F_LEASES) && !fill_leases(p, line, c, ids)) {
         return false;
+    }
+    if (missing & PK_F_EPOCH) {
+        c->epoch = epoch_of(p, c->name);
     }
     if (missing & PK_F_COUNT) {
         c->count = ROWS;
@@ -386,6 +410,7 @@ static bool run_command(struct player *p, const struct script_line *line,
     c.stamp_ms = stamp_of(p, line);
     who->last = c;
     who->last.leases = NULL; /* they go with `ids` */
+    who->last.heard = NULL;
     who->spoke = true;
     bool asks = c.verb == PK_LOCK_ACQUIRE || c.verb == PK_KEY_TAKE;
     bool asked = !asks || remember_asked(p, line->number, &c);

@@ -78,6 +78,7 @@ static void add_fields(struct text *t, const struct pk_effect *e, unsigned show)
         text_addf(t, " would=%s", pk_status_name(e->would));
     }
     add_number(t, "shadow", e->shadow, show & SHOW_SHADOW);
+    add_number(t, "epoch", e->epoch, false);
     add_number(t, "shadowed", e->shadowed, show & SHOW_SHADOWED);
     add_number(t, "value-bytes", e->value_bytes, show & SHOW_SHADOWED);
     add_number(t, "place", e->place, false);
@@ -87,6 +88,7 @@ static void add_fields(struct text *t, const struct pk_effect *e, unsigned show)
     add_number(t, "holders", e->holders, show & (SHOW_COUNTS | SHOW_HOLDERS));
     add_number(t, "waiters", e->waiters, show & SHOW_COUNTS);
     add_number(t, "more", e->more, 0);
+    add_number(t, "event", e->event, 0);
     add_duration(t, "since", e->since_ms, show & SHOW_SINCE);
     add_duration(t, "left", e->left_ms, show & SHOW_LEFT);
     add_duration(t, "closed", e->closed_ms, false);
@@ -140,7 +142,8 @@ void print_effect(struct text *t, const struct pk_effect *e, const struct pk_com
                   struct pk_bytes client, const struct lease_names *names)
 {
     unsigned show = 0;
-    bool row = e->kind == PK_ROW_LOCK || e->kind == PK_ROW_HOLD || e->kind == PK_ROW_WAIT;
+    bool row = e->kind >= PK_ROW_LOCK && e->kind <= PK_ROW_OUTCOME;
+    bool brief = c->verb == PK_LEASE_RENEW;
     if (e->kind == PK_REPLY) {
         print_reply(t, e, c, client, names);
         return;
@@ -166,10 +169,10 @@ void print_effect(struct text *t, const struct pk_effect *e, const struct pk_com
     if (e->kind == PK_EV_FENCE_MODE) {
         show |= SHOW_SHADOW;
     }
-    if (row && e->kind != PK_ROW_LOCK) {
+    if (e->kind == PK_ROW_HOLD || e->kind == PK_ROW_WAIT) {
         show |= SHOW_SINCE;
     }
-    if (e->kind == PK_ROW_HOLD) {
+    if (e->kind == PK_ROW_HOLD && !brief) {
         show |= SHOW_LEFT;
     }
     if (e->kind == PK_ROW_LOCK) {

@@ -200,6 +200,7 @@ static const struct option {
     {"count", PK_F_COUNT, NUMBER, offsetof(struct pk_command, count)},
     {"flags", PK_F_FLAGS, FLAGS, offsetof(struct pk_command, flags)},
     {"to", PK_F_VERSION, NUMBER, offsetof(struct pk_command, version)},
+    {"epoch", PK_F_EPOCH, NUMBER, offsetof(struct pk_command, epoch)},
     {"label", PK_F_LABEL, TEXT, offsetof(struct pk_command, label)},
     {"value", PK_F_VALUE, TEXT, offsetof(struct pk_command, value)},
     {"why", PK_F_REASON, TEXT, offsetof(struct pk_command, reason)},
@@ -325,6 +326,26 @@ static bool renewal_option(struct parser *p)
     return true;
 }
 
+/* renew A heard=3 B heard=0: of the lease before it; without one, of the speaker's. */
+static bool heard_option(struct parser *p)
+{
+    struct script_line *line = p->line;
+    uint64_t number = 0;
+    if (!read_value(p, NUMBER, &number)) {
+        return false;
+    }
+    if (number > UINT32_MAX) {
+        return wrong(p, "more than 32 bits", p->word.value);
+    }
+    line->given |= SCRIPT_GIVEN_HEARD;
+    if (line->n_renewals == 0) {
+        line->heard = (uint32_t)number;
+    } else {
+        line->renewals[line->n_renewals - 1].heard = (uint32_t)number;
+    }
+    return true;
+}
+
 static bool read_option(struct parser *p)
 {
     struct script_line *line = p->line;
@@ -340,6 +361,9 @@ static bool read_option(struct parser *p)
     }
     if ((fields & PK_F_LEASES) && is(key, "lease")) {
         return renewal_option(p);
+    }
+    if ((fields & PK_F_LEASES) && is(key, "heard")) {
+        return heard_option(p);
     }
     for (size_t i = 0; i < OPTIONS; i++) {
         if (is(key, options[i].key) && (fields & options[i].field)) {

@@ -31,10 +31,12 @@ struct script_renewal {
     struct pk_bytes client; /* empty: by id */
     uint64_t lease;
     uint64_t times; /* how often it stands in the list */
+    uint32_t heard; /* with SCRIPT_GIVEN_HEARD */
 };
 
 /* Set in script_line.given: the line says it itself, the player need not fill it in. */
 enum {
+    SCRIPT_GIVEN_HEARD = 1 << 29,     /* by one lease of a renewal, so by all of them */
     SCRIPT_GIVEN_PRINCIPAL = 1 << 30, /* beside the bits of enum pk_field */
 };
 
@@ -51,6 +53,7 @@ struct script_line {
     uint32_t given;            /* mask of enum pk_field and SCRIPT_GIVEN_* */
     struct script_renewal renewals[SCRIPT_PARTS_MAX];
     uint32_t n_renewals;
+    uint32_t heard; /* of the speaker's own lease, when the line names none */
 };
 
 /* Lines of a block that stand together; index into script.raw, from 0. */

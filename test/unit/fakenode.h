@@ -246,7 +246,9 @@ static inline void do_command(struct node *n, struct conn *c, struct pk_command 
         r = world.effects.list[i].kind == PK_REPLY ? &world.effects.list[i] : NULL;
     }
     PK_ASSERT(r != NULL);
-    if (r->lease != 0 && (r->status == PK_OK || r->status == PK_QUEUED)) {
+    bool acts = cmd->verb == PK_LEASE_OPEN || cmd->verb == PK_LEASE_RENEW ||
+                cmd->verb == PK_LOCK_ACQUIRE;
+    if (acts && r->lease != 0 && (r->status == PK_OK || r->status == PK_QUEUED)) {
         own(r->lease, c);
     }
     if (answer) {

@@ -249,6 +249,8 @@ TEST(check__sees_broken_fences)
     struct pk_fence *f = PK_OWNER(pk_tree_first(&m->fences), struct pk_fence, node);
     BROKEN(f->name[0], 'z', "I9: fences out of order");
     BROKEN(f->token, PK_TOKEN_MAX + 1, "F5: a fence above all tokens");
+    BROKEN(f->epoch, f->epoch + 1, "I13: a fence's mode and its epoch");
+    BROKEN(f->shadow, !f->shadow, "I13: a fence's mode and its epoch");
     pk_item_out(m, PK_ITEM_FENCE, f);
     f->token = 0; /* sound, as long as it is bare */
     pk_item_in(m, PK_ITEM_FENCE, f);

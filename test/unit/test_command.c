@@ -8,7 +8,7 @@
 #include "tap.h"
 
 static char filler[PK_VALUE_CEILING + 1];
-static unsigned char ids[8 * (PK_RENEW_MAX + 1)];
+static unsigned char ids[8 * (PK_RENEW_MAX + 1)], heard[4 * (PK_RENEW_MAX + 1)];
 
 /* A valid command of the verb with every field it has set to something. */
 static struct pk_command sample(enum pk_verb verb)
@@ -26,6 +26,7 @@ static struct pk_command sample(enum pk_verb verb)
     c.lock_delay_ms = fields & PK_F_LOCK_DELAY ? 10 : 0;
     c.count = fields & PK_F_COUNT ? 10 : 0;
     c.flags = fields & PK_F_FLAGS ? PK_KEY_ANY : 0;
+    c.epoch = fields & PK_F_EPOCH ? 3 : 0;
     c.name = pk_text(fields & PK_F_NAME ? "jobs/nightly" : "");
     c.label = pk_text(fields & PK_F_LABEL ? "host=h1\npid=7" : "");
     c.value = pk_text(fields & PK_F_VALUE ? "10.0.0.1:80" : "");
@@ -48,6 +49,9 @@ static struct pk_command sample(enum pk_verb verb)
         c.n_leases = 2;
         pk_command_put_lease(ids, 0, 1);
         pk_command_put_lease(ids, 1, UINT64_MAX);
+        c.heard = heard;
+        pk_command_put_heard(heard, 0, 0);
+        pk_command_put_heard(heard, 1, UINT32_MAX);
     }
     if (fields & PK_F_LIMITS) {
 #define X(name, initial, ceiling, text) c.limits.name = initial;
@@ -268,6 +272,8 @@ TEST(command__round_trip_gives_the_same_bytes)
         CHECK(pk_bytes_equal(back.name, c.name));
         CHECK_U64(back.n_parts, c.n_parts);
         CHECK_U64(back.n_leases, c.n_leases);
+        CHECK_U64(back.epoch, c.epoch);
+        CHECK((back.heard == NULL) == (c.heard == NULL));
         free(second);
         free(bytes);
     }

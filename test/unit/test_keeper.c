@@ -55,6 +55,23 @@ TEST(keeper__follows_the_service_within_reason)
     CHECK_U64(k.next_ms, 1400);
 }
 
+/* At once, but never all the time; and nothing is put off. */
+TEST(keeper__in_a_hurry_renews_soon_and_not_too_often)
+{
+    struct pk_keeper k = {0};
+    pk_keeper_acked(&k, 1000, 30000, 0);
+    pk_keeper_hurry(&k, 5000);
+    CHECK_U64(k.next_ms, 5000);
+    pk_keeper_acked(&k, 5000, 30000, 0);
+    pk_keeper_hurry(&k, 5001);
+    CHECK_U64(k.next_ms, 5200);
+    pk_keeper_hurry(&k, 90000);
+    CHECK_U64(k.next_ms, 5200);
+    pk_keeper_acked(&k, 7000, 1000, 0);
+    pk_keeper_hurry(&k, 7000);
+    CHECK_U64(k.next_ms, 7050);
+}
+
 TEST(keeper__is_overdue_after_half_the_ttl)
 {
     struct pk_keeper k = {0};

@@ -96,7 +96,7 @@ static void fill_parts(struct pk_command *c)
  */
 static struct pk_command some_command(enum pk_verb verb)
 {
-    static unsigned char leases[8 * PK_RENEW_MAX];
+    static unsigned char leases[8 * PK_RENEW_MAX], heard[4 * PK_RENEW_MAX];
     uint32_t mask = pk_verb_fields(verb);
     struct pk_command c = {.verb = verb};
 #define NUMBER(bit, member, most) c.member = mask & (bit) ? some_number(most) : 0
@@ -110,6 +110,7 @@ static struct pk_command some_command(enum pk_verb verb)
     NUMBER(PK_F_LOCK_DELAY, lock_delay_ms, PK_DELAY_MAX_MS);
     NUMBER(PK_F_COUNT, count, PK_PAGE_MAX);
     NUMBER(PK_F_FLAGS, flags, PK_FENCE_SHADOW);
+    NUMBER(PK_F_EPOCH, epoch, UINT64_MAX);
 #undef NUMBER
     c.name = mask & PK_F_NAME ? some_text(printable, PRINTABLE, 12) : c.name;
     c.label = mask & PK_F_LABEL ? some_text(printable, PRINTABLE, 12) : c.label;
@@ -130,7 +131,9 @@ static struct pk_command some_command(enum pk_verb verb)
         c.leases = leases;
         for (uint32_t i = 0; i < c.n_leases; i++) {
             pk_command_put_lease(leases, i, some_number(UINT64_MAX));
+            pk_command_put_heard(heard, i, (uint32_t)some_number(UINT32_MAX));
         }
+        c.heard = below(2) == 0 ? heard : NULL;
     }
     return c;
 }
@@ -201,10 +204,14 @@ TEST(proto__words_become_the_fields_they_name)
     CHECK(pk_bytes_equal(c.name, pk_text("jobs/")));
     CHECK(pk_bytes_equal(c.cursor, pk_text("jobs/7")));
     CHECK_U64(command_typed("LEASE SHOW 4 TARGET 8").target, 8);
-    c = command_typed("fence mode disk Shadow REQUEST 4");
-    CHECK(c.verb == PK_FENCE_MODE && c.flags == PK_FENCE_SHADOW && c.request == 4);
+    c = command_typed("fence mode disk Shadow 4");
+    CHECK(c.verb == PK_FENCE_MODE && c.flags == PK_FENCE_SHADOW && c.epoch == 4);
     CHECK(pk_bytes_equal(c.name, pk_text("disk")));
-    CHECK_U64(command_typed("FENCE MODE disk ENFORCE").flags, 0);
+    CHECK_U64(command_typed("FENCE MODE disk ENFORCE 1").flags, 0);
+    c = command_typed("lease renew 3 4 heard 0 4294967295 TTL 700");
+    CHECK(c.n_leases == 2 && c.ttl_ms == 700 && c.heard != NULL);
+    CHECK(pk_command_heard_at(&c, 0) == 0 && pk_command_heard_at(&c, 1) == UINT32_MAX);
+    CHECK(command_typed("LEASE RENEW 3 4").heard == NULL);
     CHECK(command_typed("FENCE SHOW disk").verb == PK_FENCE_SHOW);
     c = command_typed("fence set note 3 done keep 60000 REQUEST 4");
     CHECK(c.verb == PK_FENCE_SET && c.ttl_ms == 60000 && c.request == 4);
@@ -254,12 +261,14 @@ TEST(proto__wrong_words_are_told_how_they_are_right)
          "LOCK SHOW has COUNT twice: LOCK SHOW name [COUNT n]"},
         {"FENCE GET a T\xc3\xb6ken 1",
          "FENCE GET has no option T??ken: FENCE GET resource [TOKEN token]"},
-        {"FENCE MODE a", "FENCE MODE wants a resource and a mode: "
-                         "FENCE MODE resource shadow|enforce [REQUEST id]"},
-        {"LEASE RENEW", "LEASE RENEW wants a lease: "
-                        "LEASE RENEW lease [lease ...] [TTL ms]"},
-        {"LEASE RENEW 1 x", "LEASE RENEW has no option x: "
-                            "LEASE RENEW lease [lease ...] [TTL ms]"},
+        {"FENCE MODE a shadow", "FENCE MODE wants a resource, a mode and an epoch: "
+                                "FENCE MODE resource shadow|enforce epoch"},
+        {"LEASE RENEW",
+         "LEASE RENEW wants a lease: "
+         "LEASE RENEW lease [lease ...] [TTL ms] [HEARD event [event ...]]"},
+        {"LEASE RENEW 1 x",
+         "LEASE RENEW has no option x: "
+         "LEASE RENEW lease [lease ...] [TTL ms] [HEARD event [event ...]]"},
         {"ELECT LEADER a 0123456789012345678901234567890123456789",
          "ELECT LEADER has no option 01234567890123456789012345678901: "
          "ELECT LEADER name"},
@@ -298,7 +307,13 @@ TEST(proto__values_out_of_bounds_are_bad_arguments)
         {"LOCK ACQUIRE 1 a WAIT soon",
          "the wait must be a number of milliseconds, or forever"},
         {"LOCK ACQUIRE 1 a MODE none", "the mode must be exclusive, shared or slot"},
-        {"FENCE MODE a shared", "the mode must be shadow or enforce"},
+        {"FENCE MODE a shared 0", "the mode must be shadow or enforce"},
+        {"LEASE RENEW 1 2 HEARD 1",
+         "HEARD wants a number from 0 to 4294967295 for each lease"},
+        {"LEASE RENEW 1 HEARD 4294967296",
+         "HEARD wants a number from 0 to 4294967295 for each lease"},
+        {"LEASE RENEW 1 2 HEARD 1 TTL",
+         "HEARD wants a number from 0 to 4294967295 for each lease"},
         {"LOCK ACQUIRE 1 a MODE slot",
          "slots must be 1 to 1000000, and only for a semaphore"},
         {"LOCK ACQUIRE 1 a SLOTS 4294967297",
@@ -338,8 +353,9 @@ TEST(proto__a_renewal_names_at_most_4096_leases)
     CHECK(pk_proto_read_command(args, 3 + PK_RENEW_MAX, &scratch, &c, &why) ==
           PK_PROTO_BADARG);
     CHECK_STR(why, "a renewal must name 1 to 4096 leases");
+    CHECK(2 + 2 * PK_RENEW_MAX + 3 <= PK_RESP_ARGS_MAX); /* with HEARD, and a TTL */
     /* Nothing is written behind the room for the ids. */
-    CHECK((unsigned char)scratch.why[0] == 0xaa);
+    CHECK(scratch.heard[0] == 0xaa && (unsigned char)scratch.why[0] == 0xaa);
 }
 
 TEST(proto__other_words_are_left_to_others)

@@ -302,16 +302,20 @@ TEST(reply__several_leases_get_an_answer_each)
     pk_resp_free(&o);
 }
 
-TEST(reply__a_gap_is_an_event_without_fields)
+TEST(reply__a_gap_is_an_event_that_may_name_a_lease)
 {
     struct pk_effects back = {0};
     struct pk_bytes error;
     struct pk_resp_out o = {.resp3 = true};
-    pk_proto_write_gap(&o);
+    pk_proto_write_gap(&o, 0);
     CHECK(pk_proto_read_answer(all_of(&o), &back, &error) == PK_PROTO_GAP);
     CHECK_STR(written(&o), ">3\r\n$5\r\nevent\r\n$3\r\ngap\r\n%0\r\n");
+    pk_proto_write_gap(&o, 7);
+    CHECK(pk_proto_read_answer(all_of(&o), &back, &error) == PK_PROTO_GAP);
+    CHECK_STR(written(&o), ">3\r\n$5\r\nevent\r\n$3\r\ngap\r\n%1\r\n"
+                           "$5\r\nlease\r\n:7\r\n");
     o.resp3 = false;
-    pk_proto_write_gap(&o);
+    pk_proto_write_gap(&o, 0);
     CHECK(pk_proto_read_answer(all_of(&o), &back, &error) == PK_PROTO_GAP);
     CHECK_U64(back.count, 0);
     pk_effects_free(&back);

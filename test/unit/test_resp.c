@@ -132,14 +132,14 @@ TEST(resp__hostile_requests_are_refused_with_a_sentence)
     static const struct {
         const char *in, *why;
     } cases[] = {
-        {"*x\r\n", "the number of words is not a number, or larger than 4200"},
-        {"*\r\n", "the number of words is not a number, or larger than 4200"},
-        {"*1\n", "the number of words is not a number, or larger than 4200"},
-        {"*1\rx", "the number of words is not a number, or larger than 4200"},
-        {"*--1\r\n", "the number of words is not a number, or larger than 4200"},
-        {"*+1\r\n", "the number of words is not a number, or larger than 4200"},
-        {"*4201\r\n", "the number of words is not a number, or larger than 4200"},
-        {"*99999999999", "the number of words is not a number, or larger than 4200"},
+        {"*x\r\n", "the number of words is not a number, or larger than 8300"},
+        {"*\r\n", "the number of words is not a number, or larger than 8300"},
+        {"*1\n", "the number of words is not a number, or larger than 8300"},
+        {"*1\rx", "the number of words is not a number, or larger than 8300"},
+        {"*--1\r\n", "the number of words is not a number, or larger than 8300"},
+        {"*+1\r\n", "the number of words is not a number, or larger than 8300"},
+        {"*8301\r\n", "the number of words is not a number, or larger than 8300"},
+        {"*99999999999", "the number of words is not a number, or larger than 8300"},
         {"*1\r\nx", "a request is an array of bulk strings: '$' was expected"},
         {"*1\r\n:1\r\n", "a request is an array of bulk strings: '$' was expected"},
         {"*1\r\n$-1\r\n", "the length of a bulk string is not a number, or too large"},
