@@ -190,7 +190,7 @@ static int run(int argc, char **argv)
                 : s.common.verbose ? PK_LOG_DEBUG
                                    : PK_LOG_INFO,
                 strcmp(s.log, "json") == 0);
-    char *url = pk_cli_url(&s.common);
+    char *url = pk_cli_shown_url(&s.common);
     s.gate.url = url;
     enum pk_gate_end end = pk_gate_run(&s.gate, why, sizeof why);
     free(url);

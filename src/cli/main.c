@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/argv.h"
 #include "cli/cli.h"
 #include "cli/errors.h"
+#include "cli/fds.h"
 #include "host/memory.h"
 
 static const struct pk_cli_verb *const verbs[] = {
@@ -102,8 +104,11 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    if (!pk_fds_fill_standard()) {
+        return PK_EXIT_ERROR;
+    }
     pk_memory_exit_code(PK_EXIT_ERROR);
-    int code = dispatch(argc, argv);
+    int code = dispatch(argc, pk_argv_take(argc, argv));
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         return pk_errors_fail("can't write the output: %s", strerror(errno));
     }

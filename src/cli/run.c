@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
+#include "cli/argv.h"
 #include "cli/cli.h"
 #include "cli/supervise.h"
 
@@ -58,6 +59,9 @@ static int run(int argc, char **argv)
     if (command && s.shell_command != NULL) {
         return pk_errors_fail(
             "run: a command and -c exclude each other; give one of them");
+    }
+    if (s.shell_command != NULL) {
+        pk_argv_hide(s.shell_command);
     }
     s.grant.name = words.at[0];
     s.supervise.argv = command ? words.command : shell_words(s.shell_command);

@@ -351,6 +351,7 @@ void pk_supervise_defaults(struct pk_supervise *s, struct pk_grant *g,
 
 int pk_supervise_check(struct pk_supervise *s)
 {
+    s->grant->job = s->argv;
     if (s->grant->lock_delay_ms == BY_KILL_AFTER) {
         bool nobody_to_end = s->argv == NULL;
         uint64_t delay = nobody_to_end ? 0 : s->kill_after_ms + DELAY_BEYOND_KILL_MS;
