@@ -124,6 +124,10 @@ static int check_choices(struct settings *s)
 static int check(struct settings *s)
 {
     size_t name = strlen(s->gate.name);
+    if (s->gate.upstream != NULL && strchr(s->gate.upstream, '@') != NULL) {
+        return pk_errors_fail("gate: --upstream takes no user and password; requests "
+                              "carry their own");
+    }
     if (s->gate.listen == NULL || s->gate.upstream == NULL || s->from == NULL) {
         return pk_errors_fail("gate: say --listen, --upstream and --resource-from; see "
                               "'picket gate --help'");

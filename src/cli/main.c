@@ -51,8 +51,10 @@ static void print_help(void)
     }
     (void)puts(
         "\n"
-        "The store is --on URL, else $PICKET_URL, else local: (this machine, no "
-        "server).\n"
+        "The store is --on URL, else $PICKET_URL, else local: (no server): the store "
+        "of this\nmachine in /var/lib/picket, if an admin has made one for a group that "
+        "you are in,\nelse one of your own, which no other user sees; 'picket doctor' "
+        "tells which. A password\nis safer in $PICKET_URL than in --on.\n"
         "'picket help VERB' explains a verb; 'man picket' has everything.\n"
         "\n"
         "Examples:\n"
