@@ -56,8 +56,9 @@ static void print_json(const struct settings *s, uint64_t token, uint64_t lease)
         pk_json_end_array(&j);
     }
     pk_json_number(&j, "token", token);
-    pk_json_number(&j, "lease", lease);
+    pk_json_id(&j, "lease", lease);
     pk_json_number(&j, "ttl_ms", s->grant.ttl_ms);
+    pk_json_text(&j, "url", s->grant.store);
     pk_json_end_object(&j);
 }
 

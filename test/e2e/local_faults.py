@@ -153,7 +153,7 @@ def full_disk__is_told_and_loses_nothing(t):
 
 def left_of(show, token):
     equal([hold["token"] for hold in show["holds"]], [token])
-    return show["holds"][0]["lease_left_ms"]
+    return show["holds"][0]["left_ms"]
 
 
 @test
