@@ -240,7 +240,7 @@ def watch__prints_one_object_per_line(t):
     ok(t.picket("fence", "claim", "x/r", "--token", got["token"]))
     out, _ = watch.communicate()
     events = [json.loads(line) for line in out.splitlines()]
-    equal([(e["event"], e["lock"]) for e in events],
+    equal([(e["event"], e.get("lock", e.get("resource"))) for e in events],
           [("granted", "x/1"), ("ended", "x/1"), ("granted", "x/2"), ("ended", "x/2"),
            ("fence-raised", "x/r")])
     equal((events[3]["why"], events[3]["reason"]), ("broken", "be gone"))
