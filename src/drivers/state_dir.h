@@ -5,13 +5,13 @@
  *     mode                            whose                      files
  *     not writable by others          the owner's alone          0600
  *     setgid and writable by the      the group's: all members   0660, of that group
- *     group: 2770, 2775                exclude each other
+ *     group: 2770, 2775               exclude each other
  *     writable by everybody, sticky   whoever made the files     0600
- *     writable by everybody           refused: anybody could replace the journal
+ *     writable by everybody           refused: anybody may replace the journal
  *     setgid, group and sticky        refused: members could not compact the journal
  *
- * Where everybody may make files, those of strangers (neither ours, nor root's, nor of the
- * directory's owner) are refused too: who owns the journal decides who holds.
+ * Where everybody may make files, those of strangers (neither ours, nor root's, nor the
+ * directory owner's) are refused too: who owns the journal decides who holds.
  */
 #ifndef PICKET_DRIVERS_STATE_DIR_H
 #define PICKET_DRIVERS_STATE_DIR_H

@@ -52,7 +52,8 @@ def run__leaves_standard_streams_to_the_child(t):
 def run__finds_no_descriptor_of_ours_where_one_was_closed(t):
     """A closed standard input was an internal pipe in the job, which read it for ever."""
     look = t.write("look.py", "import os, sys\n"
-                   "there = [n for n in range(3) if os.path.exists(f'/proc/self/fd/{n}')]\n"
+                   "of_ours = '/proc/self/fd/{}'.format\n"
+                   "there = [n for n in range(3) if os.path.exists(of_ours(n))]\n"
                    "open(sys.argv[1], 'w').write(str(there))\n"
                    "sys.exit(3)\n")
     for words in ((), ("-F",)):

@@ -116,7 +116,8 @@ def doctor__takes_no_lock(t):
     first = json.loads(t.picket("acquire", "-o", "json", "a").stdout)
     t.picket("doctor", "-q")
     second = json.loads(t.picket("acquire", "-o", "json", "b").stdout)
-    equal((second["token"], second["lease"]), (first["token"] + 1, str(int(first["lease"]) + 1)))
+    equal((second["token"], int(second["lease"])),
+          (first["token"] + 1, int(first["lease"]) + 1))
     equal(t.picket("ls", "-q").stdout, "a\nb\n")
 
 

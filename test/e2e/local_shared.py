@@ -85,8 +85,9 @@ def users__of_a_group_exclude_each_other(t):
         busy = u.run(second, "run", "-n", "nightly", *on, "--", "true")
         equal(busy.returncode, 124)
         contains(busy.stderr, f"held by {first}@")
-        equal(modes(t.path("shared")),
-              {"lock": (0o660, GROUP), "journal": (0o660, GROUP), "wake": (0o2770, GROUP)})
+        equal(modes(t.path("shared")), {"lock": (0o660, GROUP),
+                                        "journal": (0o660, GROUP),
+                                        "wake": (0o2770, GROUP)})
         # A waiter of the other user is woken by the release.
         waiter = subprocess.Popen(
             u.argv(second, "run", "nightly", *on, "--", "echo", "mine"), cwd=t.dir,
