@@ -15,7 +15,7 @@ from tap import check, contains, equal, main, test, wait_until
 
 SECRET = "s3cret77"      # of a URL
 ARGUMENT = "hunter2222"  # of the job
-JOB = ("sh", "-c", f"cat; : --password={ARGUMENT}")
+JOB = ("sh", "-c", f"cat; : -p{ARGUMENT} --password={ARGUMENT}")
 
 
 def without(text, *secrets):
