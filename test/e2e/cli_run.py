@@ -87,13 +87,12 @@ def run__says_that_a_store_does_not_answer_and_does_not_wait_for_it(t):
     url = f"redis://127.0.0.1:{port}"
     for words in (("run", "-n", "db", "--", "true"), ("acquire", "-n", "db"),
                   ("elect", "-n", "db", "me"), ("run", "-F", "-n", "db", "--", "true")):
-        done = t.picket(*words, "--on", url) if "--" not in words else t.picket(
-            words[0], "--on", url, *words[1:])
+        done = t.picket(words[0], "--on", url, *words[1:], notices=True)
         equal(done.returncode, 125)
         said = done.stderr.splitlines()
         equal(said[0], f"picket: waiting for an answer of the store {url}")
         contains(said[-1], "Connection refused")
-    quiet = t.picket("run", "-q", "-n", "db", "--on", url, "--", "true")
+    quiet = t.picket("run", "-q", "-n", "db", "--on", url, "--", "true", notices=True)
     equal((quiet.returncode, len(quiet.stderr.splitlines())), (125, 1))
     # Whoever would wait for the lock gives the store more time than who does not.
     on = ("--on", url, "--ttl", "30s")

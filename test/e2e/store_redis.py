@@ -121,7 +121,7 @@ def listens(port):
 
 def refused(t, url, code, *parts):
     """A lock can't be had there, and one line says why."""
-    done = t.picket("run", "-w", "1s", "db", "--on", url, "--", "true")
+    done = t.picket("run", "-q", "-w", "1s", "db", "--on", url, "--", "true")
     equal(done.returncode, code)
     equal(len(done.stderr.splitlines()), 1)
     check("hunter2" not in done.stderr, "a password was shown")
@@ -453,7 +453,7 @@ def redis__a_cluster_and_a_replica_are_refused(t):
 def redis__urls_that_are_wrong_are_explained(t):
     for url in ("redis:", "redis://", "redis://h:0", "redis://h/x", "redis://h?what=1",
                 "redis://a,b", "redlock://", "redlock://a,a", "redlock://a?socket=x"):
-        done = t.picket("run", "db", "--on", url, "--", "true")
+        done = t.picket("run", "-q", "db", "--on", url, "--", "true")
         equal((url, done.returncode, len(done.stderr.splitlines())), (url, 125, 1))
     refused(t, "redis://127.0.0.1:1", 125, "redis://127.0.0.1:1", "refused")
 
