@@ -134,7 +134,8 @@ struct picket_options {
     /* How long before the lease's end it counts as over; less than the default, 2 % of
      * the TTL + 50 ms, is raised to it. */
     uint32_t margin_ms;
-    /* Shown to others beside host, pid, user and command. */
+    /* Shown to others beside host, pid, user and the program's name. Arguments are shown
+     * only if $PICKET_LABEL is "command". */
     const char *note;
     /* "correctness" or "efficiency": refuse stores that promise less. */
     const char *require;
@@ -142,7 +143,9 @@ struct picket_options {
 
 /* Opens the store at `url`; NULL: $PICKET_URL, else "local:". The lease is opened by the
  * first acquire, so that a client which only looks costs the store nothing.
- *   local:      this machine, no server: $XDG_STATE_HOME/picket; /var/lib/picket for root
+ *   local:      this machine, no server: /var/lib/picket if that is a group's (mode 2770)
+ *               and we are in it, for all members; else our own, for this user alone:
+ *               $XDG_STATE_HOME/picket, /var/lib/picket for root, ~/.local/state/picket
  *   local:DIR   the same, with its state in DIR
  *   picket://HOST[:PORT],HOST[:PORT],...   a cluster of servers; any of its nodes will
  *               do, all of them are better; the port is 7420 if none is given. Nobody is

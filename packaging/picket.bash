@@ -58,6 +58,7 @@ _picket() {
     esac
     case $before in
     -o | --output) _picket_offer $'text\njson' "$word" ;;
+    --label) _picket_offer $'program\ncommand' "$word" ;;
     --require) _picket_offer $'correctness\nefficiency' "$word" ;;
     --resource-from) _picket_offer $'path-prefix\nheader' "$word" ;;
     --missing) _picket_offer $'refuse\npass\nshadow' "$word" ;;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli/cli.h"
 #include "cli/grant.h"
@@ -31,11 +32,15 @@ static const struct pk_option_group groups[] = {
     {0},
 };
 
+/* The URL is whole, with its password: what comes after must reach the same store. */
 static void print_text(const struct settings *s, uint64_t token, uint64_t lease)
 {
+    char *url = pk_cli_url(&s->common);
     pk_output_shell("PICKET_LOCK", s->grant.name);
     (void)printf("PICKET_TOKEN=%" PRIu64 "\nPICKET_LEASE=%" PRIu64 "\n", token, lease);
-    (void)puts("export PICKET_LOCK PICKET_TOKEN PICKET_LEASE");
+    pk_output_shell("PICKET_URL", url);
+    (void)puts("export PICKET_LOCK PICKET_TOKEN PICKET_LEASE PICKET_URL");
+    free(url);
 }
 
 static void print_json(const struct settings *s, uint64_t token, uint64_t lease)
@@ -51,8 +56,9 @@ static void print_json(const struct settings *s, uint64_t token, uint64_t lease)
         pk_json_end_array(&j);
     }
     pk_json_number(&j, "token", token);
-    pk_json_number(&j, "lease", lease);
+    pk_json_id(&j, "lease", lease);
     pk_json_number(&j, "ttl_ms", s->grant.ttl_ms);
+    pk_json_text(&j, "url", s->grant.store);
     pk_json_end_object(&j);
 }
 
@@ -126,9 +132,9 @@ const struct pk_cli_verb pk_cli_acquire = {
              "'picket run' where you can, and give the token to what you protect.\n"
              "\n"
              "Prints lines that a shell can evaluate, which set and export PICKET_LOCK,\n"
-             "PICKET_TOKEN and PICKET_LEASE; 'picket extend', 'picket release' and "
-             "'picket fence'\n"
-             "look there.",
+             "PICKET_TOKEN, PICKET_LEASE and PICKET_URL (the store, with its password if "
+             "it has one);\n"
+             "'picket extend', 'picket release' and 'picket fence' look there.",
     .exits = "  0    the lock is yours\n" PK_GRANT_EXITS,
     .examples = "  vars=$(picket acquire --ttl 5m deploy) || exit\n"
                 "  eval \"$vars\"\n"

@@ -33,11 +33,18 @@ extern const struct pk_cli_verb pk_cli_version;
 int pk_cli_open(const struct pk_common *c, const struct picket_options *o,
                 struct picket **out);
 
+/* The same for a client that others see as `program`; NULL: as us. */
+int pk_cli_open_for(const struct pk_common *c, const struct picket_options *o,
+                    const char *program, struct picket **out);
+
 /* Whether --require names a class: 0, or an exit code after having said why. */
 int pk_cli_check_class(const char *require);
 
 /* The same store as a URL that means the same in every working directory; malloc'ed. */
 char *pk_cli_url(const struct pk_common *c);
+
+/* The same for people and logs: without its password. */
+char *pk_cli_shown_url(const struct pk_common *c);
 
 /* What a failed call means for a verb that only looks or acts once: says it, closes the
  * client and returns the exit code. */

@@ -6,6 +6,7 @@
 
 #include "cli/cluster.h"
 #include "cli/errors.h"
+#include "client/url.h"
 #include "core/door.h"
 #include "host/clock.h"
 #include "proto/proto.h"
@@ -31,7 +32,10 @@ int pk_cluster_find(const struct pk_common *common, struct pk_cluster *c)
         return pk_errors_fail("cluster: which cluster? " WHERE);
     }
     if (strncmp(url, scheme, strlen(scheme)) != 0) {
-        return pk_errors_fail("cluster: %s is not a cluster; " WHERE, url);
+        char *shown = pk_url_redact(url);
+        int code = pk_errors_fail("cluster: %s is not a cluster; " WHERE, shown);
+        free(shown);
+        return code;
     }
     c->url = url;
     enum picket_status s = pk_remote_places(url + strlen(scheme), &c->places);

@@ -23,7 +23,7 @@ static size_t features_of(const struct picket_guarantees *g,
         {"semaphore", "semaphores", g->semaphore},
         {"sets", "sets of locks", g->sets},
         {"election", "elections", g->election},
-        {"fence", "fences in the store itself", g->fence},
+        {"fences", "fences in the store itself", g->fence},
         {"watch", "watching", g->watch},
         {"lock_delay", "lock-delay", g->lock_delay},
         {"extend", "another TTL later", g->extend},
@@ -41,7 +41,7 @@ void pk_declared_json(struct pk_json *j, const struct picket_guarantees *g)
     pk_json_text(j, "driver", g->driver);
     pk_json_text(j, "promise", g->promise);
     pk_json_text(j, "scope", g->scope);
-    pk_json_text(j, "token", g->token);
+    pk_json_text(j, "token_source", g->token);
     pk_json_text(j, "fairness", g->fairness);
     pk_json_text(j, "waiting", g->waiting);
     pk_json_text(j, "clock", g->clock);

@@ -19,6 +19,7 @@
 #include "cli/values.h"
 #include "client/client.h"
 #include "client/error.h"
+#include "client/url.h"
 #include "host/clock.h"
 #include "host/memory.h"
 
@@ -66,40 +67,6 @@ struct report {
 };
 
 /* ---- looking ---- */
-
-/* NAME=VALUE becomes NAME=, behind the '?'. */
-static void hide_option(char *url, const char *name)
-{
-    size_t len = strlen(name);
-    for (char *at = strchr(url, '?'); at != NULL; at = strchr(at + 1, '&')) {
-        if (strncmp(at + 1, name, len) == 0 && at[1 + len] == '=') {
-            char *value = at + 1 + len + 1;
-            char *end = value + strcspn(value, "&");
-            memmove(value, end, strlen(end) + 1);
-        }
-    }
-}
-
-/* USER:PASSWORD@ becomes USER@. For libpq a password may have a '?' in it, and may be an
- * option. */
-static void hide_password(char *url)
-{
-    char *from = strstr(url, "://");
-    if (from == NULL) {
-        return;
-    }
-    from += 3;
-    size_t len = strcspn(from, "/");
-    char *at = memrchr(from, '@', len);
-    char *colon = at == NULL ? NULL : memchr(from, ':', (size_t)(at - from));
-    if (colon != NULL) {
-        bool named = colon > from;
-        memmove(named ? colon : from, named ? at : at + 1,
-                strlen(named ? at : at + 1) + 1);
-    }
-    hide_option(from, "password");
-    hide_option(from, "sslpassword");
-}
 
 static void note_failure(struct report *r, enum picket_status s)
 {
@@ -333,8 +300,7 @@ static int run(int argc, char **argv)
         s.common.url = words.at[0];
     }
     char *url = pk_cli_url(&s.common);
-    struct report r = {.url = pk_memory_copy(url), .ttl_ms = s.ttl_ms};
-    hide_password(r.url);
+    struct report r = {.url = pk_url_redact(url), .ttl_ms = s.ttl_ms};
     code = visit(&s, url, &r);
     pk_findings_free(&r.findings);
     free(r.url);

@@ -312,7 +312,7 @@ static int run_round(struct stage *g, bool *safe)
         pk_json_end_array(&g->json);
         pk_json_number(&g->json, "first_token", r.held_a.token);
         pk_json_number(&g->json, "second_token", r.held_b.token);
-        pk_json_bool(&g->json, "refused", r.wrote_a.status == PICKET_STALE);
+        pk_json_bool(&g->json, "stale_write_refused", r.wrote_a.status == PICKET_STALE);
         pk_json_bool(&g->json, "lost_update", code == 0 && lost_update(&r));
         pk_json_bool(&g->json, "safe", *safe);
         pk_json_end_object(&g->json);
@@ -332,7 +332,7 @@ static int run_rounds(struct stage *g)
     }
     if (json) {
         pk_json_object(&g->json, NULL);
-        pk_json_bool(&g->json, "fence", g->plan.fence);
+        pk_json_bool(&g->json, "fenced", g->plan.fence);
         pk_json_number(&g->json, "ttl_ms", g->plan.ttl_ms);
         pk_json_array(&g->json, "rounds");
     }

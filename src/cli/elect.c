@@ -43,9 +43,9 @@ static void announce(const struct settings *s, struct picket *p, struct picket_l
     if (s->common.json) {
         struct pk_json j = {0};
         pk_json_object(&j, NULL);
-        pk_json_text(&j, "election", s->grant.name);
+        pk_json_text(&j, "lock", s->grant.name);
         pk_json_number(&j, "token", picket_token(l));
-        pk_json_number(&j, "lease", picket_lease(p));
+        pk_json_id(&j, "lease", picket_lease(p));
         pk_json_text(&j, "value", s->grant.value);
         pk_json_end_object(&j);
     } else {

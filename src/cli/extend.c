@@ -34,7 +34,7 @@ static void tell(const struct settings *s, uint64_t left_ms)
     if (s->common.json) {
         struct pk_json j = {0};
         pk_json_object(&j, NULL);
-        pk_json_number(&j, "lease", s->lease);
+        pk_json_id(&j, "lease", s->lease);
         pk_json_number(&j, "left_ms", left_ms);
         pk_json_end_object(&j);
     }

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,6 +10,20 @@ enum {
     OWN_FROM = 100,
     UNLISTED_MAX = 4096, /* how far descriptors are looked for without /proc */
 };
+
+bool pk_fds_fill_standard(void)
+{
+    int fd = 0;
+    while (fd >= 0 && fd <= STDERR_FILENO) {
+        if (fcntl(fd, F_GETFD) >= 0) {
+            fd++;
+            continue;
+        }
+        /* The lowest number that is free is this one. */
+        fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    return fd >= 0;
+}
 
 int pk_fds_raise(int fd)
 {

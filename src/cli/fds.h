@@ -6,7 +6,14 @@
 #ifndef PICKET_CLI_FDS_H
 #define PICKET_CLI_FDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/* Puts something into the places of standard input, output and error that are closed, so
+ * that no descriptor of ours gets one of these numbers and is read, written or inherited
+ * in its place. Using it fails with EBADF, as before, and a job finds it closed. Call it
+ * before anything is opened. False: there is no descriptor left. */
+bool pk_fds_fill_standard(void);
 
 /* Moves a descriptor of ours out of the job's way and makes it close-on-exec; returns its
  * new number. A negative `fd` comes back as it is. */

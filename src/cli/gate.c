@@ -124,6 +124,10 @@ static int check_choices(struct settings *s)
 static int check(struct settings *s)
 {
     size_t name = strlen(s->gate.name);
+    if (s->gate.upstream != NULL && strchr(s->gate.upstream, '@') != NULL) {
+        return pk_errors_fail("gate: --upstream takes no user and password; requests "
+                              "carry their own");
+    }
     if (s->gate.listen == NULL || s->gate.upstream == NULL || s->from == NULL) {
         return pk_errors_fail("gate: say --listen, --upstream and --resource-from; see "
                               "'picket gate --help'");
@@ -190,7 +194,7 @@ static int run(int argc, char **argv)
                 : s.common.verbose ? PK_LOG_DEBUG
                                    : PK_LOG_INFO,
                 strcmp(s.log, "json") == 0);
-    char *url = pk_cli_url(&s.common);
+    char *url = pk_cli_shown_url(&s.common);
     s.gate.url = url;
     enum pk_gate_end end = pk_gate_run(&s.gate, why, sizeof why);
     free(url);

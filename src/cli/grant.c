@@ -5,25 +5,33 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/argv.h"
 #include "cli/cli.h"
+#include "cli/notice.h"
 #include "cli/rows.h"
 #include "cli/signals.h"
 #include "cli/values.h"
+#include "client/url.h"
 #include "core/door.h"
 #include "host/clock.h"
+#include "host/memory.h"
 
 enum {
-    PATIENCE_MS = 1000, /* before a terminal is told what we wait for */
+    PATIENCE_MS = 1000,  /* before a terminal is told what we wait for */
+    LABEL_ENOUGH = 1024, /* bytes: more than a label has */
     OBSTACLE_ROOM = PK_NAME_MAX + PK_OWNER_ROOM + 80,
 };
 
 #define AT(field) offsetof(struct pk_grant, field)
 
 const struct pk_option pk_grant_options[] = {
-    {PK_OPTION_FIXED, 'n', "nonblock", NULL, "don't wait: fail at once if it is held",
+    {PK_OPTION_FIXED, 'n', "nonblock", NULL,
+     "don't wait: fail at once if it is held, or when\nthe store can't be reached "
+     "within 3s",
      AT(wait_ms), 0, 0},
     {PK_OPTION_WAIT, 'w', "wait", "TIME",
      "wait at most so long: 500ms, 2m, or seconds\nwithout a unit (default: for ever); "
@@ -42,7 +50,11 @@ const struct pk_option pk_grant_options[] = {
      "the TTL + 50ms)",
      AT(margin_ms), 1, PK_TTL_MAX_MS},
     {PK_OPTION_TEXT, 0, "note", "TEXT",
-     "shown to others beside user, host, pid and command", AT(note), 0, 0},
+     "shown to others beside user, host, pid and program", AT(note), 0, 0},
+    {PK_OPTION_TEXT, 0, "label", "WHAT",
+     "program: others see the program's name (the default);\ncommand: with its "
+     "arguments ($PICKET_LABEL)",
+     AT(label), 0, 0},
     {PK_OPTION_TEXT, 0, "require", "CLASS",
      "correctness or efficiency: refuse stores that\npromise less", AT(require), 0, 0},
     {0},
@@ -61,6 +73,17 @@ const struct pk_option pk_grant_kinds[] = {
     {0},
 };
 
+static int check_label(struct pk_grant *g)
+{
+    const char *wish = g->label != NULL ? g->label : getenv("PICKET_LABEL");
+    g->label = wish != NULL && wish[0] != '\0' ? wish : "program";
+    bool known = strcmp(g->label, "program") == 0 || strcmp(g->label, "command") == 0;
+    return known ? 0
+                 : pk_errors_fail("--label \"%s\" is neither program nor command; see "
+                                  "also $PICKET_LABEL",
+                                  g->label);
+}
+
 int pk_grant_check(struct pk_grant *g)
 {
     if (g->slots > 0 && g->mode == PICKET_SHARED) {
@@ -75,7 +98,29 @@ int pk_grant_check(struct pk_grant *g)
         g->mode = PICKET_SLOT;
     }
     int code = pk_cli_check_class(g->require);
+    if (code == 0) {
+        code = check_label(g);
+    }
     return code == 0 ? -1 : code;
+}
+
+/* What others see of the job, or of us; NULL: our program's name. To be freed. */
+static char *describe_program(const struct pk_grant *g)
+{
+    bool whole = g->label != NULL && strcmp(g->label, "command") == 0;
+    if (g->job == NULL) {
+        return whole ? pk_argv_shown() : NULL;
+    }
+    const char *slash = strrchr(g->job[0], '/');
+    char *text = pk_memory_copy(whole || slash == NULL ? g->job[0] : slash + 1);
+    for (size_t i = 1; whole && g->job[i] != NULL && strlen(text) < LABEL_ENOUGH; i++) {
+        char *word = pk_url_redact(g->job[i]);
+        char *longer = pk_memory_print("%s %s", text, word);
+        free(word);
+        free(text);
+        text = longer;
+    }
+    return text;
 }
 
 /* A store without lock-delay gets leases that are longer by it, and we stop believing in
@@ -88,6 +133,14 @@ static void stretch(struct pk_grant *g, struct picket_options *o)
     g->lock_delay_ms = 0;
 }
 
+/* While the store is asked: a lock is waited for elsewhere. */
+static void start_notice(struct pk_notice *n, const struct pk_grant *g)
+{
+    char text[sizeof g->store + 80];
+    (void)snprintf(text, sizeof text, "waiting for an answer of the store %s", g->store);
+    pk_notice_start(n, text);
+}
+
 int pk_grant_open(const struct pk_common *c, struct pk_grant *g, struct picket **out)
 {
     struct picket_options o = {
@@ -97,12 +150,20 @@ int pk_grant_open(const struct pk_common *c, struct pk_grant *g, struct picket *
         .note = g->note,
         .require = g->require,
     };
-    int code = pk_cli_open(c, &o, out);
+    struct pk_notice notice;
+    char *program = describe_program(g);
+    char *shown = pk_cli_shown_url(c);
+    (void)snprintf(g->store, sizeof g->store, "%s", shown);
+    free(shown);
+    start_notice(&notice, g);
+    int code = pk_cli_open_for(c, &o, program, out);
     if (code == 0 && g->lock_delay_ms > 0 && picket_guarantees(*out)->lock_delay == 0) {
         picket_close(*out);
         stretch(g, &o);
-        code = pk_cli_open(c, &o, out);
+        code = pk_cli_open_for(c, &o, program, out);
     }
+    pk_notice_stop(&notice);
+    free(program);
     return code;
 }
 
@@ -241,7 +302,10 @@ static enum picket_status join(struct picket *p, const struct pk_grant *g,
                                const struct pk_grant_wait *w, int64_t wait_ms,
                                struct picket_lock **l, int *signo)
 {
+    struct pk_notice notice;
+    start_notice(&notice, g);
     enum picket_status s = enqueue(p, g, wait_ms, l);
+    pk_notice_stop(&notice);
     if (w->lease != NULL) {
         atomic_store(w->lease, picket_lease(p));
     }

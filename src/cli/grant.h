@@ -26,9 +26,12 @@ struct pk_grant {
     uint64_t max_hold_ms;
     uint64_t lock_delay_ms;
     const char *note;
+    const char *label; /* "program" or "command"; NULL: by $PICKET_LABEL */
+    char *const *job;  /* what runs under the lock; NULL: nothing but us */
     const char *require;
     const char *value;
     uint64_t conflict_code;
+    char store[256]; /* the store's URL for people, by pk_grant_open() */
 };
 
 #define PK_GRANT_DEFAULTS                                                                \

@@ -19,9 +19,10 @@
  * - "lost" from the keeper, or the keeper's death: loss pipe and SIGTERM at once, SIGKILL
  *   after kill_after_ms, and never later than the times above. A frozen tree is killed at
  *   once.
- * - When the job's main process ends, whatever it left behind is ended the same way, and
- *   only then the report is sent. So a lock released on a report guards nothing that
- *   still runs.
+ * - When the job's main process ends, whatever it left behind is ended the same way, or
+ *   waited for (PK_GUARD_WAIT_CHILDREN), and only then the report is sent. So a lock
+ *   released on a report guards nothing that still runs, unless that was asked for
+ *   (PK_GUARD_LEAVE_CHILDREN).
  * - Nothing of ours reaches the job but the environment strings and, if asked for, one
  *   descriptor, PICKET_LOSS_FD, which reads end-of-file when the lock is lost
  *   (cli/job.h).
@@ -45,6 +46,7 @@
 #include <sys/types.h>
 
 #include "cli/job.h"
+#include "cli/procscan.h"
 
 /* Room for the environment strings of pk_guard_go(), their final NULs included. */
 #define PK_GUARD_ENV_MAX PK_JOB_ENV_MAX
@@ -53,11 +55,20 @@
  * end. */
 #define PK_GUARD_NO_STATUS (-1)
 
+/* What becomes of processes that the main one leaves behind when it ends by itself. A
+ * loss ends them in any case. */
+enum pk_guard_children {
+    PK_GUARD_END_CHILDREN,   /* they are ended as after a loss */
+    PK_GUARD_WAIT_CHILDREN,  /* the job ends with the last of them */
+    PK_GUARD_LEAVE_CHILDREN, /* they run on, unguarded */
+};
+
 struct pk_guard_options {
     char *const *argv; /* the job, NULL-terminated; must stay until pk_guard_start() */
     uint32_t kill_after_ms; /* between SIGTERM and SIGKILL */
     uint32_t grace_ms;      /* frozen for so long before killed; 0: not frozen at all */
     bool loss_fd;           /* give the job a PICKET_LOSS_FD */
+    enum pk_guard_children children;
     /* Run in the guardian when the keeper has died without pk_guard_close(), after the
      * tree is gone: the place to close the lease. The guardian keeps none of the
      * descriptors that were open at pk_guard_start() but standard error; what the keeper
@@ -79,7 +90,8 @@ struct pk_guard {
 
 enum pk_guard_event {
     PK_GUARD_STARTED, /* pid: the job's main process runs */
-    PK_GUARD_EXITED,  /* status, left, late: it ended by itself, and the tree is gone */
+    PK_GUARD_EXITED, /* status, left, name, late: it ended by itself, and the tree is gone
+                       * or, if asked for, left alone */
     PK_GUARD_EXEC_FAILED, /* error: it could not be started; nothing runs */
     PK_GUARD_LOST,   /* status, left: ended because of the deadline or pk_guard_lost() */
     PK_GUARD_FROZEN, /* past safe-until, waiting for it to move */
@@ -92,9 +104,11 @@ struct pk_guard_report {
     pid_t pid;     /* of the main process, once started */
     int status;    /* as from waitpid(), or PK_GUARD_NO_STATUS */
     int error;     /* errno */
-    uint32_t left; /* EXITED: processes left behind by the main one (all gone by now);
-                    * LOST: processes that could not be killed (normally none) */
-    bool late;     /* EXITED: safe-until passed before the last of the tree was gone */
+    uint32_t left; /* EXITED: processes left behind by the main one that were ended, or
+                    * left alone; LOST: processes that could not be killed (normally
+                    * none) */
+    char name[PK_PROC_NAME_MAX]; /* EXITED: of the first of them */
+    bool late; /* EXITED: safe-until passed before the last of the tree was gone */
 };
 
 /* Forks the guardian. Call it before anything else: before the first thread, before

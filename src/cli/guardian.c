@@ -58,6 +58,7 @@ struct guardian {
     bool main_given_up; /* its status is not waited for any more */
     bool reported;      /* the last report is out */
     uint32_t left;
+    char left_name[PK_PROC_NAME_MAX]; /* of the first of them */
     uint64_t kill_at; /* from the moment of SIGTERM; the limit() may come sooner */
     uint64_t look_at; /* FROZEN, KILLING: do it again then */
 };
@@ -95,6 +96,7 @@ static void report_end(struct guardian *g)
     struct pk_guard_report r = {.event = PK_GUARD_LOST, .status = PK_GUARD_NO_STATUS};
     r.status = g->started ? g->status : r.status;
     r.left = g->left;
+    memcpy(r.name, g->left_name, sizeof r.name);
     r.late = pk_clock_ms() >= safe_until(g);
     r.error = g->exec_error;
     if (g->started && g->exec_error != 0) {
@@ -175,7 +177,7 @@ static void begin_ending(struct guardian *g, bool by_loss)
         conclude(g);
         return;
     }
-    g->left = by_loss ? 0 : pk_proctree_count(0, false);
+    g->left = by_loss ? 0 : pk_proctree_count(0, false, g->left_name);
     g->phase = KILLING;
     /* A frozen process would have to run to obey a SIGTERM, and its time is over. */
     if (!frozen && now < kill_time(g)) {
@@ -216,9 +218,31 @@ static bool told_to_end(const struct guardian *g)
     return g->keeper_gone || g->quit || g->lost;
 }
 
+/* Whether the main process' end ends the job: not while its children are waited for. */
+static bool job_ended(const struct guardian *g)
+{
+    bool waits = g->o->guard.children == PK_GUARD_WAIT_CHILDREN;
+    return g->exec_error != 0 || (g->main_ended && (g->childless || !waits));
+}
+
+/* The children may run on only as long as the lock is ours to release. */
+static bool may_leave(const struct guardian *g)
+{
+    return g->o->guard.children == PK_GUARD_LEAVE_CHILDREN && g->exec_error == 0 &&
+           !told_to_end(g) && pk_clock_ms() < safe_until(g);
+}
+
+static void leave_children(struct guardian *g)
+{
+    g->left = pk_proctree_count(0, false, g->left_name);
+    conclude(g);
+}
+
 static void advance_running(struct guardian *g)
 {
-    if (g->main_ended || g->exec_error != 0) {
+    if (job_ended(g) && may_leave(g)) {
+        leave_children(g);
+    } else if (job_ended(g)) {
         begin_ending(g, false);
     } else if (told_to_end(g)) {
         begin_ending(g, true);
@@ -236,7 +260,7 @@ static void advance_frozen(struct guardian *g)
     uint64_t safe = safe_until(g);
     uint64_t now = pk_clock_ms();
     bool expired = now >= pk_deadline_add(safe, g->o->guard.grace_ms);
-    if (g->main_ended) {
+    if (job_ended(g)) {
         begin_ending(g, false);
     } else if (told_to_end(g) || expired) {
         begin_ending(g, true);
@@ -363,6 +387,17 @@ static void on_go(struct guardian *g, const struct pk_guard_message *m)
     g->phase = RUNNING;
 }
 
+/* To the main process or, when its children are waited for, to all of them. */
+static void pass_signal(struct guardian *g, int signo)
+{
+    /* Not reaped yet, so the pid is still its. */
+    if (g->job.pid > 0 && !g->main_ended && !g->main_given_up) {
+        (void)kill(g->job.pid, signo);
+    } else if (g->main_ended && (g->phase == RUNNING || g->phase == FROZEN)) {
+        (void)pk_proctree_signal(0, false, signo, &g->reaper);
+    }
+}
+
 static void on_message(struct guardian *g, const struct pk_guard_message *m)
 {
     switch (m->order) {
@@ -370,10 +405,8 @@ static void on_message(struct guardian *g, const struct pk_guard_message *m)
         on_go(g, m);
         break;
     case PK_GUARD_ORDER_SIGNAL:
-        /* Not reaped yet, so the pid is still its. */
-        if (g->job.pid > 0 && !g->main_ended && !g->main_given_up &&
-            !(g->phase == FROZEN && m->value == SIGCONT)) {
-            (void)kill(g->job.pid, m->value);
+        if (!(g->phase == FROZEN && m->value == SIGCONT)) {
+            pass_signal(g, m->value);
         }
         break;
     case PK_GUARD_ORDER_LOST:

@@ -94,6 +94,12 @@ void pk_json_number(struct pk_json *j, const char *key, uint64_t n)
     (void)printf("%" PRIu64, n);
 }
 
+void pk_json_id(struct pk_json *j, const char *key, uint64_t id)
+{
+    begin(j, key);
+    (void)printf("\"%" PRIu64 "\"", id);
+}
+
 void pk_json_bool(struct pk_json *j, const char *key, bool b)
 {
     begin(j, key);

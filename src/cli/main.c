@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/argv.h"
 #include "cli/cli.h"
 #include "cli/errors.h"
+#include "cli/fds.h"
 #include "host/memory.h"
 
 static const struct pk_cli_verb *const verbs[] = {
@@ -49,8 +51,10 @@ static void print_help(void)
     }
     (void)puts(
         "\n"
-        "The store is --on URL, else $PICKET_URL, else local: (this machine, no "
-        "server).\n"
+        "The store is --on URL, else $PICKET_URL, else local: (no server): the store "
+        "of this\nmachine in /var/lib/picket, if an admin has made one for a group that "
+        "you are in,\nelse one of your own, which no other user sees; 'picket doctor' "
+        "tells which. A password\nis safer in $PICKET_URL than in --on.\n"
         "'picket help VERB' explains a verb; 'man picket' has everything.\n"
         "\n"
         "Examples:\n"
@@ -102,8 +106,11 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    if (!pk_fds_fill_standard()) {
+        return PK_EXIT_ERROR;
+    }
     pk_memory_exit_code(PK_EXIT_ERROR);
-    int code = dispatch(argc, argv);
+    int code = dispatch(argc, pk_argv_take(argc, argv));
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         return pk_errors_fail("can't write the output: %s", strerror(errno));
     }

@@ -24,13 +24,13 @@ static void print(const char *name, const struct picket_row *r, bool json)
     if (json) {
         struct pk_json j = {0};
         pk_json_object(&j, NULL);
-        pk_json_text(&j, "election", name);
+        pk_json_text(&j, "lock", name);
         if (r != NULL) {
-            pk_json_object(&j, "leader");
+            pk_json_object(&j, "holder");
             pk_rows_json(&j, r);
             pk_json_end_object(&j);
         } else {
-            pk_json_null(&j, "leader");
+            pk_json_null(&j, "holder");
         }
         pk_json_end_object(&j);
     } else if (r != NULL) {

@@ -275,6 +275,10 @@ static int check(const struct settings *s, const struct pk_words *w)
     if (s->supervise.no_fork) {
         return pk_errors_fail("once: -F is not for once, which waits for the outcome");
     }
+    if (s->supervise.leave_children) {
+        return pk_errors_fail("once: --leave-children is not for once, which keeps all "
+                              "that is printed");
+    }
     if (s->common.json && !s->show) {
         return pk_errors_fail("once: -o json goes with --show");
     }

@@ -7,13 +7,21 @@
 
 #include "cli/cli.h"
 #include "cli/errors.h"
+#include "client/client.h"
+#include "client/url.h"
 #include "host/memory.h"
+
+int pk_cli_open_for(const struct pk_common *c, const struct picket_options *o,
+                    const char *program, struct picket **out)
+{
+    enum picket_status s = pk_client_open(c->url, o, program, out);
+    return s == PICKET_OK ? 0 : pk_errors_status(s);
+}
 
 int pk_cli_open(const struct pk_common *c, const struct picket_options *o,
                 struct picket **out)
 {
-    enum picket_status s = picket_open(c->url, o, out);
-    return s == PICKET_OK ? 0 : pk_errors_status(s);
+    return pk_cli_open_for(c, o, NULL, out);
 }
 
 int pk_cli_check_class(const char *require)
@@ -46,6 +54,14 @@ char *pk_cli_url(const struct pk_common *c)
         }
     }
     return pk_memory_copy(url);
+}
+
+char *pk_cli_shown_url(const struct pk_common *c)
+{
+    char *url = pk_cli_url(c);
+    char *shown = pk_url_redact(url);
+    free(url);
+    return shown;
 }
 
 int pk_cli_give_up(struct picket *p, enum picket_status s)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/argv.h"
 #include "cli/errors.h"
 #include "cli/values.h"
 #include "core/door.h"
@@ -256,6 +257,9 @@ int pk_options_parse(const struct pk_cli_verb *v, int argc, char **argv, void *s
     if (common->help) {
         pk_options_help(v);
         return 0;
+    }
+    if (w->command != NULL && w->command[0] != NULL) {
+        pk_argv_hide_from(w->command + 1);
     }
     if (code != 0) {
         return code;

@@ -29,6 +29,9 @@ void pk_json_array(struct pk_json *j, const char *key);
 void pk_json_end_array(struct pk_json *j);
 void pk_json_text(struct pk_json *j, const char *key, const char *text);
 void pk_json_number(struct pk_json *j, const char *key, uint64_t n);
+/* An id: a string of digits, since readers that take numbers for doubles round what is
+ * above 2^53. */
+void pk_json_id(struct pk_json *j, const char *key, uint64_t id);
 void pk_json_bool(struct pk_json *j, const char *key, bool b);
 void pk_json_null(struct pk_json *j, const char *key);
 /* "KEY": text, or "KEY_base64" when the bytes are not UTF-8. */

@@ -74,6 +74,15 @@ static bool parse_stat(const char *text, struct pk_proc *p)
     return true;
 }
 
+void pk_procscan_name(pid_t pid, char out[PK_PROC_NAME_MAX])
+{
+    char path[64];
+    char text[PK_PROC_NAME_MAX + 1] = ""; /* with its newline */
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    (void)slurp(AT_FDCWD, path, text, sizeof text);
+    (void)snprintf(out, PK_PROC_NAME_MAX, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
 bool pk_procscan_read(pid_t pid, struct pk_proc *p)
 {
     char path[64];

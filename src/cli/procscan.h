@@ -47,6 +47,10 @@ bool pk_procscan_usable(void);
 /* Reads one process. False when there is none (any more). */
 bool pk_procscan_read(pid_t pid, struct pk_proc *p);
 
+/* The name of a process, "" when it is gone. */
+enum { PK_PROC_NAME_MAX = 16 };
+void pk_procscan_name(pid_t pid, char out[PK_PROC_NAME_MAX]);
+
 /* Whether every thread of a live process is stopped. True as well when it has just
  * died. */
 bool pk_procscan_stopped(pid_t pid);

@@ -328,12 +328,18 @@ void pk_proctree_thaw(pid_t root_pid, bool include_root)
     (void)pk_proctree_signal(root_pid, include_root, SIGCONT, NULL);
 }
 
-uint32_t pk_proctree_count(pid_t root_pid, bool include_root)
+uint32_t pk_proctree_count(pid_t root_pid, bool include_root, char name[PK_PROC_NAME_MAX])
 {
     struct root root = root_of(root_pid, include_root);
     struct pk_proclist l = {0};
     look(&root, &l, NULL, NULL);
     uint32_t count = (uint32_t)l.count;
+    if (name != NULL) {
+        name[0] = '\0';
+    }
+    for (size_t i = 0; name != NULL && i < l.count && name[0] == '\0'; i++) {
+        pk_procscan_name(l.at[i].pid, name);
+    }
     pk_procscan_free(&l);
     forget(&root);
     return count;

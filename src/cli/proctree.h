@@ -31,6 +31,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cli/procscan.h"
+
 /* Who is told of the caller's children that were reaped, with their wait statuses. */
 struct pk_proctree_reaper {
     void (*reaped_cb)(void *ctx, pid_t pid, int status);
@@ -69,8 +71,9 @@ bool pk_proctree_kill_child(pid_t pid, uint32_t patience_ms, int *status);
 uint32_t pk_proctree_end(pid_t root, bool include_root, uint32_t kill_after_ms,
                          uint32_t patience_ms);
 
-/* The number of live members right now. */
-uint32_t pk_proctree_count(pid_t root, bool include_root);
+/* The number of live members right now, and the name of one that is next to the root;
+ * `name` may be NULL. */
+uint32_t pk_proctree_count(pid_t root, bool include_root, char name[PK_PROC_NAME_MAX]);
 
 /* Reaps the caller's dead children, at most `most` of them: some trees make them faster
  * than anybody can. */

@@ -73,7 +73,7 @@ static void tell(const struct settings *s, bool closed)
         pk_json_object(&j, NULL);
         pk_json_text(&j, "lock", s->name);
         pk_json_number(&j, "token", s->token);
-        pk_json_number(&j, "lease", s->lease);
+        pk_json_id(&j, "lease", s->lease);
         pk_json_bool(&j, "lease_closed", closed);
         pk_json_end_object(&j);
     }

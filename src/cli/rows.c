@@ -48,8 +48,8 @@ void pk_rows_json(struct pk_json *j, const struct picket_row *r)
         pk_json_number(j, "token", r->token);
         pk_json_number(j, "held_ms", r->for_ms);
     }
-    pk_json_number(j, "lease", r->lease);
-    pk_json_number(j, "lease_left_ms", r->left_ms);
+    pk_json_id(j, "lease", r->lease);
+    pk_json_number(j, "left_ms", r->left_ms);
     pk_json_text(j, "user", r->user);
     pk_json_text(j, "host", r->host);
     pk_json_number(j, "pid", r->pid);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
+#include "cli/argv.h"
 #include "cli/cli.h"
 #include "cli/supervise.h"
 
@@ -59,6 +60,9 @@ static int run(int argc, char **argv)
         return pk_errors_fail(
             "run: a command and -c exclude each other; give one of them");
     }
+    if (s.shell_command != NULL) {
+        pk_argv_hide(s.shell_command);
+    }
     s.grant.name = words.at[0];
     s.supervise.argv = command ? words.command : shell_words(s.shell_command);
     return pk_supervise(&s.supervise);
@@ -69,14 +73,19 @@ const struct pk_cli_verb pk_cli_run = {
     .brief = "run a command while holding a lock",
     .usage = "[OPTIONS] LOCK [--] COMMAND [ARG...]\n"
              "[OPTIONS] LOCK -c 'SHELL COMMAND'",
-    .about = "Waits for LOCK, runs COMMAND, and releases the lock when COMMAND and "
-             "everything it\n"
-             "started have ended. When the lock is lost meanwhile, they are ended before "
-             "anybody\n"
-             "else can get it: SIGTERM, then SIGKILL after --kill-after, by a guardian "
-             "that does\n"
-             "so even if picket itself is stopped or killed. Signals are passed on to "
-             "COMMAND.\n"
+    .about = "Waits for LOCK, runs COMMAND, and releases the lock when COMMAND has "
+             "ended. Processes\n"
+             "that COMMAND started and that still run then are ended first (SIGTERM, "
+             "then SIGKILL\n"
+             "after --kill-after), also those in the background; --wait-children waits "
+             "for them\n"
+             "instead, --leave-children lets them run on without the lock.\n"
+             "\n"
+             "When the lock is lost, COMMAND and everything it started are ended before "
+             "anybody else\n"
+             "can get it, by a guardian that does so even if picket itself is stopped or "
+             "killed.\n"
+             "Signals are passed on to COMMAND.\n"
              "\n"
              "COMMAND finds in its environment PICKET_LOCK, PICKET_TOKEN (the fencing "
              "token),\n"

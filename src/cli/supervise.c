@@ -35,9 +35,18 @@ const struct pk_option pk_supervise_options[] = {
     {PK_OPTION_SPAN, 0, "kill-after", "TIME",
      "on loss, between SIGTERM and SIGKILL (default: 5s)", AT(kill_after_ms), 0,
      PK_DELAY_MAX_MS},
+    {PK_OPTION_FLAG, 0, "wait-children", NULL,
+     "the command ends with the last process that it\nstarted, and the lock is held "
+     "until then",
+     AT(wait_children), 0, 0},
+    {PK_OPTION_FLAG, 0, "leave-children", NULL,
+     "processes that outlive the command run on, although\nthe lock is released: "
+     "nothing guards them",
+     AT(leave_children), 0, 0},
     {PK_OPTION_FLAG, 'F', "no-fork", NULL,
      "become the command instead of being its parent; a\nhelper beside it keeps the "
-     "lease, and a loss\nshows as 128+N",
+     "lease, a loss shows as\n128+N, and processes that outlive the command are\nleft "
+     "as with --leave-children",
      AT(no_fork), 0, 0},
     {0},
 };
@@ -153,6 +162,9 @@ static int prepare(struct keeper *k)
         .kill_after_ms = (uint32_t)k->s->kill_after_ms,
         .grace_ms = (uint32_t)k->s->grant->grace_ms,
         .loss_fd = true,
+        .children = k->s->wait_children    ? PK_GUARD_WAIT_CHILDREN
+                    : k->s->leave_children ? PK_GUARD_LEAVE_CHILDREN
+                                           : PK_GUARD_END_CHILDREN,
         .orphaned_cb = close_orphan,
         .ctx = k,
     };
@@ -239,6 +251,21 @@ static void say_lost(struct keeper *k, const struct pk_guard_report *r)
     k->left = r->left;
 }
 
+/* The command ended by itself and had left processes behind. */
+static void say_left_behind(const struct pk_supervise *s, const struct pk_guard_report *r)
+{
+    const char *ending = r->left == 1 ? "" : "es";
+    if (s->leave_children) {
+        pk_errors_remark("the command left %" PRIu32 " process%s behind (%s%s), running "
+                         "on without the lock",
+                         r->left, ending, r->name, r->left == 1 ? "" : ", ...");
+    } else {
+        pk_errors_remark("ended %" PRIu32 " process%s that the command left behind "
+                         "(%s%s); --wait-children waits for them",
+                         r->left, ending, r->name, r->left == 1 ? "" : ", ...");
+    }
+}
+
 /* One report. The code to exit with, or -1: it goes on. */
 static int hear(struct keeper *k, const struct pk_guard_report *r)
 {
@@ -258,9 +285,7 @@ static int hear(struct keeper *k, const struct pk_guard_report *r)
         return -1;
     case PK_GUARD_EXITED:
         if (r->left > 0) {
-            pk_errors_remark("%" PRIu32
-                             " process%s that the command left behind ended with it",
-                             r->left, r->left == 1 ? "" : "es");
+            say_left_behind(k->s, r);
         }
         if (r->late) {
             pk_errors_remark("%s was lost before the last of its processes had ended; "
@@ -351,10 +376,19 @@ void pk_supervise_defaults(struct pk_supervise *s, struct pk_grant *g,
 
 int pk_supervise_check(struct pk_supervise *s)
 {
+    s->grant->job = s->argv;
     if (s->grant->lock_delay_ms == BY_KILL_AFTER) {
         bool nobody_to_end = s->argv == NULL;
         uint64_t delay = nobody_to_end ? 0 : s->kill_after_ms + DELAY_BEYOND_KILL_MS;
         s->grant->lock_delay_ms = delay < PK_DELAY_MAX_MS ? delay : PK_DELAY_MAX_MS;
+    }
+    if (s->wait_children && s->leave_children) {
+        return pk_errors_fail("--wait-children and --leave-children exclude each other; "
+                              "leave out one of them");
+    }
+    if (s->no_fork && s->wait_children) {
+        return pk_errors_fail("-F and --wait-children exclude each other; leave out one "
+                              "of them");
     }
     if (s->no_fork && s->grant->grace_ms > 0) {
         return pk_errors_fail("-F and --grace exclude each other; leave out one of them");

@@ -22,6 +22,7 @@ struct pk_supervise {
     char *const *argv; /* NULL: only for pk_supervise_check() */
     uint64_t kill_after_ms;
     bool no_fork;
+    bool wait_children, leave_children; /* else they are ended with the command */
 
     /* For who has something to do under the lock, before and after the command; not with
      * no_fork. Both may be NULL. */
@@ -34,7 +35,7 @@ struct pk_supervise {
     const char *env; /* one more NAME=VALUE for the command, set by then; may be NULL */
 };
 
-/* --kill-after and -F; base: the struct pk_supervise. */
+/* --kill-after, -F and what becomes of children; base: the struct pk_supervise. */
 extern const struct pk_option pk_supervise_options[];
 /* --ttl, --grace and --lock-delay; base: the struct pk_grant. */
 extern const struct pk_option pk_supervise_lease_options[];

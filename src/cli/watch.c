@@ -44,7 +44,11 @@ static void print_json(const struct picket_event *e)
     pk_json_text(&j, "event", e->what);
     pk_json_number(&j, "time_ms", e->time_ms);
     if (e->name[0] != '\0') {
-        pk_json_text(&j, "name", e->name);
+        bool fence = strncmp(e->what, "fence-", 6) == 0;
+        pk_json_text(&j, fence ? "resource" : "lock", e->name);
+    }
+    if (e->lease != 0) {
+        pk_json_id(&j, "lease", e->lease);
     }
     if (mode_of(e) != NULL) {
         pk_json_text(&j, "mode", mode_of(e));
@@ -52,10 +56,7 @@ static void print_json(const struct picket_event *e)
     const struct {
         const char *key;
         uint64_t n;
-    } numbers[] = {{"token", e->token},
-                   {"lease", e->lease},
-                   {"place", e->place},
-                   {"closed_ms", e->closed_ms}};
+    } numbers[] = {{"token", e->token}, {"place", e->place}, {"closed_ms", e->closed_ms}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i].n != 0) {
             pk_json_number(&j, numbers[i].key, numbers[i].n);

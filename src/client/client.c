@@ -125,14 +125,13 @@ static enum picket_status check_options(const struct picket_options *o)
     return PICKET_OK;
 }
 
-static struct picket *new_client(const struct pk_driver *driver, const char *url,
-                                 const struct picket_options *o)
+static struct picket *new_client(const struct pk_driver *driver,
+                                 const struct picket_options *o, const char *program)
 {
     struct picket *p = pk_door_resize(NULL, sizeof *p);
     memset(p, 0, sizeof *p);
     p->driver = driver;
-    p->url = pk_memory_copy(url);
-    p->label = pk_view_label(o->note);
+    p->label = pk_view_label(o->note, program);
     pk_view_principal(p->label, p->principal, sizeof p->principal);
     p->ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : TTL_DEFAULT_MS;
     p->keeper.margin_ms = o->margin_ms;
@@ -157,13 +156,18 @@ static void free_client(struct picket *p)
     pthread_mutex_destroy(&p->absorbing);
     pthread_mutex_destroy(&p->renewing);
     pthread_mutex_destroy(&p->opening);
-    free(p->url);
     free(p->label);
     pk_door_resize(p, 0);
 }
 
 enum picket_status picket_open(const char *url, const struct picket_options *o,
                                struct picket **out)
+{
+    return pk_client_open(url, o, NULL, out);
+}
+
+enum picket_status pk_client_open(const char *url, const struct picket_options *o,
+                                  const char *program, struct picket **out)
 {
     const struct picket_options none = {0};
     o = o != NULL ? o : &none;
@@ -186,7 +190,7 @@ enum picket_status picket_open(const char *url, const struct picket_options *o,
         return pk_fail(PICKET_UNSUPPORTED, "%s promises only %s: %s", driver->scheme,
                        g->promise, g->failover);
     }
-    struct picket *p = new_client(driver, url, o);
+    struct picket *p = new_client(driver, o, program);
     p->guarantees = g;
     s = driver->open(rest, &p->store);
     if (s != PICKET_OK) {

@@ -81,7 +81,6 @@ struct picket {
     const struct pk_driver *driver;
     const struct picket_guarantees *guarantees;
     struct pk_store *store;
-    char *url;
     char *label;
     char principal[PK_PRINCIPAL_MAX + 1]; /* user@host: who breaks a lock, if we do */
     uint64_t ttl_ms;
@@ -111,6 +110,10 @@ struct picket {
 
 /* ---- client.c ---- */
 
+/* picket_open() for who speaks for another program: `program` is what the label says of
+ * it; NULL: of this one. */
+enum picket_status pk_client_open(const char *url, const struct picket_options *o,
+                                  const char *program, struct picket **out);
 void pk_opened_join(struct pk_opened *o, const struct pk_driver *driver,
                     struct pk_store *store);
 void pk_opened_leave(struct pk_opened *o);
@@ -204,8 +207,9 @@ enum { PK_DESCRIPTION_MAX = 640 };
 /* "held by bob@web1 pid 7 (backup.sh) with token 12 for 3.0s; 2 waiting" for the answer's
  * first hold; says so if nobody holds it. */
 void pk_view_describe(const struct pk_effects *answer, char *out, size_t size);
-/* Who we are, as others see it. To be freed. */
-char *pk_view_label(const char *note);
+/* Who we are, as others see it: host, pid, user, the `program` (NULL: ours, by
+ * $PICKET_LABEL) and the note. To be freed. */
+char *pk_view_label(const char *note, const char *program);
 /* user@host of such a label, cut to fit. */
 void pk_view_principal(const char *label, char *out, size_t size);
 enum picket_mode pk_view_mode(enum pk_mode m);

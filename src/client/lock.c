@@ -17,6 +17,7 @@ enum {
     /* What a bounded wait is given beyond its own limit before we stop relying on the
      * service to end it. */
     WAIT_SLACK_MS = 500,
+    TRY_REACH_MS = 3000, /* for a store to be reached by who does not wait */
 };
 
 /* ---- what the clock says; all with the mutex held ---- */
@@ -194,12 +195,40 @@ static uint64_t patience_of(const struct picket *p, const struct pk_command *c)
     return bounded && limit < patience ? limit : patience;
 }
 
+/* When to stop trying to reach the store. Whoever does not want to wait for a lock does
+ * not want to wait for a store that can't be reached either; one that may have got the
+ * question (UNKNOWN) is waited for until `until_ms`. */
+static uint64_t reach_until(const struct pk_command *c, uint64_t until_ms)
+{
+    uint64_t limit = pk_clock_ms() + TRY_REACH_MS;
+    return c->wait_ms == 0 && limit < until_ms ? limit : until_ms;
+}
+
+static bool may_have_got_it(enum picket_status s, uint64_t until_ms)
+{
+    return s == PICKET_UNKNOWN && pk_clock_ms() < until_ms;
+}
+
+static enum picket_status lease_of(struct picket *p, struct pk_command *c,
+                                   uint64_t until_ms)
+{
+    enum picket_status s = pk_client_lease(p, reach_until(c, until_ms), &c->lease);
+    return may_have_got_it(s, until_ms) ? pk_client_lease(p, until_ms, &c->lease) : s;
+}
+
+static enum picket_status ask_for(struct picket *p, struct pk_command *c,
+                                  uint64_t until_ms, struct pk_effects *answer)
+{
+    enum picket_status s = pk_client_call(p, c, reach_until(c, until_ms), answer);
+    return may_have_got_it(s, until_ms) ? pk_client_call(p, c, until_ms, answer) : s;
+}
+
 /* One attempt to enqueue; LOST: the lease was over before we knew. */
 static enum picket_status enqueue(struct picket *p, struct pk_command *c,
                                   const char *name, struct picket_lock **out)
 {
     uint64_t until_ms = patience_of(p, c);
-    enum picket_status s = pk_client_lease(p, until_ms, &c->lease);
+    enum picket_status s = lease_of(p, c, until_ms);
     if (s != PICKET_OK) {
         return s;
     }
@@ -208,7 +237,7 @@ static enum picket_status enqueue(struct picket *p, struct pk_command *c,
     c->request = l->request;
     uint64_t gaps = gaps_of(p);
     uint64_t sent = pk_clock_ms();
-    s = pk_client_call(p, c, until_ms, &answer);
+    s = ask_for(p, c, until_ms, &answer);
     if (s == PICKET_OK) {
         s = pk_client_verdict(&answer);
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "client/error.h"
 #include "host/memory.h"
@@ -106,7 +107,7 @@ static bool read_parts(char *text, const char *known, struct pk_url *out)
 enum picket_status pk_url_read(const char *url, const char *known, const char *form,
                                struct pk_url *out)
 {
-    *out = (struct pk_url){.text = pk_memory_copy(url)};
+    *out = (struct pk_url){.text = pk_memory_copy(url), .shown = pk_url_redact(url)};
     if (read_parts(out->text, known, out)) {
         return PICKET_OK;
     }
@@ -120,7 +121,9 @@ enum picket_status pk_url_read(const char *url, const char *known, const char *f
 void pk_url_free(struct pk_url *u)
 {
     free(u->text);
+    free(u->shown);
     u->text = NULL;
+    u->shown = NULL;
 }
 
 const char *pk_url_option(const struct pk_url *u, const char *name)
@@ -153,15 +156,63 @@ enum picket_status pk_url_place(const struct pk_url *u, const char *form,
                                    wrong, form);
 }
 
-void pk_url_show(const struct pk_url *u, const char *scheme, char *out, size_t size)
+void pk_url_show(const struct pk_url *u, char *out, size_t size)
 {
-    int n = snprintf(out, size, "%s://%s%s%s%s%s", scheme, u->user,
-                     u->user[0] != '\0' ? "@" : "", u->hosts,
-                     u->path[0] != '\0' ? "/" : "", u->path);
-    size_t len = n > 0 ? (size_t)n : 0;
-    for (uint32_t i = 0; i < u->n_options && len < size; i++) {
-        n = snprintf(out + len, size - len, "%c%s=%s", i == 0 ? '?' : '&',
-                     u->options[i].name, u->options[i].value);
-        len += n > 0 ? (size_t)n : 0;
+    (void)snprintf(out, size, "%s", u->shown);
+}
+
+/* ---- without secrets ---- */
+
+static bool is_secret(const char *name, size_t len)
+{
+    static const char *const secrets[] = {"password", "passwd", "secret", "token"};
+    for (size_t i = 0; i < sizeof secrets / sizeof secrets[0]; i++) {
+        size_t n = strlen(secrets[i]);
+        if (len >= n && strncasecmp(name + len - n, secrets[i], n) == 0) {
+            return true; /* "sslpassword" too */
+        }
     }
+    return false;
+}
+
+/* NAME=VALUE becomes NAME=, for each name of a secret. */
+static void hide_options(char *text)
+{
+    for (char *name = text; *name != '\0';) {
+        char *end = name + strcspn(name, "?& ");
+        char *equals = memchr(name, '=', (size_t)(end - name));
+        if (equals != NULL && is_secret(name, (size_t)(equals - name))) {
+            memmove(equals + 1, end, strlen(end) + 1);
+            end = equals + 1;
+        }
+        name = end + (*end != '\0');
+    }
+}
+
+/* The '@' that ends USER:PASSWORD, or NULL. A password may have an '@' or a '?' in it
+ * and, by mistake, a '/': then what stands before the '/' is no list of hosts. */
+static char *end_of_login(char *from)
+{
+    size_t len = strcspn(from, "/");
+    char *at = memrchr(from, '@', len);
+    struct pk_places places;
+    if (at == NULL && pk_places_read(pk_bytes(from, len), 1, &places) != NULL) {
+        at = strrchr(from, '@');
+    }
+    return at;
+}
+
+char *pk_url_redact(const char *url)
+{
+    char *text = pk_memory_copy(url);
+    char *scheme_end = strstr(text, "://");
+    char *from = scheme_end != NULL ? scheme_end + 3 : text + strlen(text);
+    char *at = end_of_login(from);
+    char *colon = at == NULL ? NULL : memchr(from, ':', (size_t)(at - from));
+    if (colon != NULL) { /* the '@' goes too if no user is before it */
+        char *rest = colon > from ? at : at + 1;
+        memmove(colon, rest, strlen(rest) + 1);
+    }
+    hide_options(text);
+    return text;
 }

@@ -18,6 +18,7 @@ struct pk_url_option {
 
 struct pk_url {
     char *text;                                 /* what the others point into */
+    char *shown;                                /* the URL as pk_url_redact() has it */
     const char *user, *password, *hosts, *path; /* "" if not given */
     struct pk_url_option options[PK_URL_OPTIONS_MAX];
     uint32_t n_options;
@@ -39,7 +40,13 @@ enum picket_status pk_url_places(const struct pk_url *u, uint16_t port, const ch
 enum picket_status pk_url_place(const struct pk_url *u, const char *form,
                                 struct pk_place *out);
 
-/* Writes it without the password, as `scheme`://... */
-void pk_url_show(const struct pk_url *u, const char *scheme, char *out, size_t size);
+/* Writes it for people: u->shown. */
+void pk_url_show(const struct pk_url *u, char *out, size_t size);
+
+/* The URL for people, to be freed: USER:PASSWORD@ becomes USER@, and options whose names
+ * end in password, passwd, secret or token lose their values. For any text, also one that
+ * is no URL. Whatever shows, logs or stores a URL goes through here; the result is never
+ * longer than the URL. */
+char *pk_url_redact(const char *url);
 
 #endif

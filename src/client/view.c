@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Looking: who holds a lock, who waits, and how owners are written and read. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "client/client.h"
 #include "client/error.h"
+#include "client/url.h"
 #include "core/door.h"
 #include "core/utf8.h"
 #include "host/memory.h"
@@ -16,7 +18,7 @@
 /* ---- the owner's label: lines of key=value ---- */
 
 /* Four texts of that length, the keys and a pid fit into limits.label_bytes. */
-enum { FIELD_MAX = 112 };
+enum { FIELD_MAX = 112, COMMAND_LINE_MAX = 4096 };
 
 /* Copies text into the label's form: printable, on one line, cut to fit. */
 static void tidy_text(const char *in, char out[FIELD_MAX])
@@ -42,21 +44,41 @@ static void tidy_text(const char *in, char out[FIELD_MAX])
     }
 }
 
-/* This process' command line, with spaces between the arguments. */
-static void read_command(char out[FIELD_MAX])
+/* This process' command line, with spaces between the arguments and without the
+ * passwords of URLs. */
+static void read_command_line(char out[FIELD_MAX])
 {
-    char raw[FIELD_MAX * 2] = "";
+    char raw[COMMAND_LINE_MAX] = "";
+    char line[COMMAND_LINE_MAX] = "";
+    size_t used = 0;
     int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? 0 : read(fd, raw, sizeof raw - 1);
     if (fd >= 0) {
         close(fd);
     }
-    for (ssize_t i = 0; i + 1 < n; i++) {
-        if (raw[i] == '\0') {
-            raw[i] = ' ';
-        }
+    for (const char *word = raw; word < raw + n && used < sizeof line;
+         word += strlen(word) + 1) {
+        char *shown = pk_url_redact(word);
+        int more = snprintf(line + used, sizeof line - used, "%s%s",
+                            used > 0 && word[0] != '\0' ? " " : "", shown);
+        used += more > 0 ? (size_t)more : 0;
+        free(shown);
     }
-    tidy_text(raw, out);
+    tidy_text(line, out);
+}
+
+/* What the label says of our program: its name. Arguments may be secrets and labels are
+ * read by everybody who can look at the store, so that somebody has to ask for them. */
+static void read_command(const char *given, char out[FIELD_MAX])
+{
+    const char *wish = getenv("PICKET_LABEL");
+    if (given != NULL) {
+        tidy_text(given, out);
+    } else if (wish != NULL && strcmp(wish, "command") == 0) {
+        read_command_line(out);
+    } else {
+        tidy_text(program_invocation_short_name, out);
+    }
 }
 
 static void read_user(char out[FIELD_MAX])
@@ -71,12 +93,12 @@ static void read_user(char out[FIELD_MAX])
     }
 }
 
-char *pk_view_label(const char *note)
+char *pk_view_label(const char *note, const char *program)
 {
     char host[FIELD_MAX] = "?", user[FIELD_MAX], command[FIELD_MAX], remark[FIELD_MAX];
     gethostname(host, sizeof host - 1);
     read_user(user);
-    read_command(command);
+    read_command(program, command);
     tidy_text(note != NULL ? note : "", remark);
     return pk_memory_print("host=%s\npid=%d\nuser=%s\ncommand=%s%s%s", host,
                            (int)getpid(), user, command,

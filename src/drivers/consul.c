@@ -469,7 +469,7 @@ static enum picket_status read_url(struct pk_consul *c, const char *rest)
     (void)snprintf(c->prefix, sizeof c->prefix, "%.*s", (int)len, prefix);
     (void)snprintf(c->base, sizeof c->base, "http://%s%s%s:%u/v1", six ? "[" : "",
                    place.host, six ? "]" : "", place.port != 0 ? place.port : PORT);
-    pk_url_show(&c->url, "consul", c->show, sizeof c->show);
+    pk_url_show(&c->url, c->show, sizeof c->show);
     return PICKET_OK;
 }
 

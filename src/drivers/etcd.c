@@ -620,7 +620,7 @@ static enum picket_status read_url(const char *rest, struct pk_etcd *e)
     if (s != PICKET_OK) {
         return s;
     }
-    pk_url_show(&e->site.url, "etcd", e->site.shown, sizeof e->site.shown);
+    pk_url_show(&e->site.url, e->site.shown, sizeof e->site.shown);
     const char *path = e->site.url.path;
     size_t len = strlen(path);
     len -= len > 0 && path[len - 1] == '/';

@@ -95,10 +95,16 @@ static bool foreign(int dir_fd)
 
 static enum picket_status cannot(const struct pk_journal *j, const char *what)
 {
-    enum picket_status s =
-        errno == EACCES || errno == EPERM ? PICKET_DENIED : PICKET_STORE;
-    return pk_fail(s, "can't %s the state directory %s: %s", what, j->path,
-                   strerror(errno));
+    int error = errno;
+    bool denied = error == EACCES || error == EPERM;
+    /* A member of the group meets files from before it was the group's. */
+    const char *hint = denied && j->dir.shared && faccessat(j->dir_fd, ".", W_OK, 0) == 0
+                           ? "; its files must be its group's: run 'chgrp -R' and "
+                             "'chmod -R g+rw' on it"
+                           : "";
+    return pk_fail(denied ? PICKET_DENIED : PICKET_STORE,
+                   "can't %s the state directory %s: %s%s", what, j->path,
+                   strerror(error), hint);
 }
 
 static enum picket_status open_lock(struct pk_journal *j)
@@ -106,6 +112,12 @@ static enum picket_status open_lock(struct pk_journal *j)
     int fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) {
         return cannot(j, "write to");
+    }
+    pk_state_dir_give(&j->dir, fd);
+    enum picket_status s = pk_state_dir_trust(&j->dir, fd, j->path);
+    if (s != PICKET_OK) {
+        close(fd);
+        return s;
     }
     pk_fd_close(&j->lock_fd);
     j->lock_fd = fd;
@@ -128,7 +140,8 @@ enum picket_status pk_journal_open(struct pk_journal *j, const char *path)
                        "%s is not a Picket state directory: it has other files in it",
                        path);
     }
-    return open_lock(j);
+    enum picket_status s = pk_state_dir_read(j->dir_fd, path, &j->dir);
+    return s == PICKET_OK ? open_lock(j) : s;
 }
 
 void pk_journal_forked(struct pk_journal *j)
@@ -418,7 +431,9 @@ static enum picket_status follow(struct pk_journal *j, bool *empty)
     pk_fd_close(&j->fd);
     j->fd = fd;
     j->inode = st.st_ino;
-    enum picket_status s = check_header(j, (uint64_t)st.st_size);
+    pk_state_dir_give(&j->dir, fd);
+    enum picket_status s = pk_state_dir_trust(&j->dir, fd, j->path);
+    s = s == PICKET_OK ? check_header(j, (uint64_t)st.st_size) : s;
     if (s != PICKET_OK) {
         pk_fd_close(&j->fd);
     }
@@ -566,6 +581,7 @@ static enum picket_status publish(struct pk_journal *j, size_t len)
             fchmod(fd, st.st_mode & 0777) == 0 && fchown(fd, st.st_uid, st.st_gid) == 0;
         (void)kept; /* else it belongs to us, who may use it too */
     }
+    pk_state_dir_give(&j->dir, fd);
     if (write_all(fd, j->buffer, len, 0) != 0 || fsync(fd) != 0 || fstat(fd, &st) != 0 ||
         renameat(j->dir_fd, temporary, j->dir_fd, "journal") != 0 ||
         fsync(j->dir_fd) != 0) {

@@ -42,6 +42,7 @@
 #include <sys/types.h>
 
 #include "core/bytes.h"
+#include "drivers/state_dir.h"
 
 enum pk_record {
     PK_RECORD_SNAPSHOT = 'S', /* the machine; only as the first record */
@@ -55,7 +56,8 @@ struct pk_journal_note {
 };
 
 struct pk_journal {
-    char *path; /* of the directory, for messages */
+    char *path;              /* of the directory, for messages */
+    struct pk_state_dir dir; /* whose it is */
     int dir_fd, lock_fd, fd;
     ino_t inode;
     uint64_t id, generation; /* of the open file; 0: there was none yet */

@@ -563,7 +563,8 @@ static enum picket_status open_at(const char *path, struct pk_store **out)
     s->clock = pk_boot_clock_find();
     enum picket_status status = pk_journal_open(&s->journal, path);
     /* Nothing is made in a directory that isn't ours. */
-    pk_wakeup_open(&s->wakeup, status == PICKET_OK ? s->journal.dir_fd : -1);
+    pk_wakeup_open(&s->wakeup, &s->journal.dir,
+                   status == PICKET_OK ? s->journal.dir_fd : -1);
     s->timer_fd = pk_timer_fd(0);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (status == PICKET_OK && (s->timer_fd < 0 || s->wake_fd < 0)) {
@@ -581,15 +582,18 @@ static enum picket_status open_at(const char *path, struct pk_store **out)
     return PICKET_OK;
 }
 
-/* Where the state is when the URL doesn't say. */
+/* Where the state is when the URL doesn't say: the machine's, if there is one that we may
+ * use, else our own. */
 static enum picket_status default_path(char *out, size_t size)
 {
     const char *state = getenv("XDG_STATE_HOME");
     const char *home = getenv("HOME");
-    if (state != NULL && state[0] == '/') {
+    if (pk_state_dir_machine()) {
+        snprintf(out, size, "%s", PK_STATE_DIR_MACHINE);
+    } else if (state != NULL && state[0] == '/') {
         snprintf(out, size, "%s/picket", state);
     } else if (geteuid() == 0) {
-        snprintf(out, size, "/var/lib/picket");
+        snprintf(out, size, "%s", PK_STATE_DIR_MACHINE);
     } else if (home != NULL && home[0] == '/') {
         snprintf(out, size, "%s/.local/state/picket", home);
     } else {
@@ -635,6 +639,7 @@ static enum picket_status local_examine(struct pk_store *s, struct pk_findings *
                                         uint64_t until_ms)
 {
     (void)until_ms;
+    pk_state_dir_examine(&s->journal.dir, s->journal.path, out);
     return pk_local_disk_examine(s->journal.dir_fd, s->journal.path, out);
 }
 

@@ -437,7 +437,7 @@ static enum picket_status read_url(struct redis *r, const char *rest)
         return s;
     }
     r->link.url = &r->url;
-    pk_url_show(&r->url, "redis", r->link.where, sizeof r->link.where);
+    pk_url_show(&r->url, r->link.where, sizeof r->link.where);
     if (r->url.hosts[0] == '\0' && pk_url_option(&r->url, "socket")[0] == '\0') {
         return pk_fail(PICKET_BADARG, "a host is missing; it is " FORM);
     }

@@ -27,7 +27,7 @@ static enum picket_status read_url(struct pk_nodes *n, struct pk_places *places)
     if (s != PICKET_OK) {
         return s;
     }
-    pk_url_show(&n->url, "redlock", n->where, sizeof n->where);
+    pk_url_show(&n->url, n->where, sizeof n->where);
     for (uint32_t i = 0; i < places->count; i++) {
         for (uint32_t j = 0; j < i; j++) {
             if (strcmp(places->list[i].text, places->list[j].text) == 0) {

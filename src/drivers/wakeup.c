@@ -11,11 +11,14 @@
 
 #include "host/fd.h"
 
-void pk_wakeup_open(struct pk_wakeup *w, int state_dir_fd)
+void pk_wakeup_open(struct pk_wakeup *w, const struct pk_state_dir *d, int state_dir_fd)
 {
     *w = (struct pk_wakeup){.dir_fd = -1, .ear = -1, .mouth = -1};
     if (mkdirat(state_dir_fd, "wake", 0700) == 0 || errno == EEXIST) {
         w->dir_fd = openat(state_dir_fd, "wake", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (w->dir_fd >= 0) {
+            pk_state_dir_give(d, w->dir_fd);
+        }
         w->mouth = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     }
 }

@@ -10,6 +10,8 @@
 
 #include <stdint.h>
 
+#include "drivers/state_dir.h"
+
 struct pk_wakeup {
     int dir_fd; /* DIR/wake */
     int ear;   /* bound to our lease's name; -1: none, sleepers must look by themselves */
@@ -18,7 +20,7 @@ struct pk_wakeup {
 };
 
 /* Never fails: without sockets everything still works, only later. */
-void pk_wakeup_open(struct pk_wakeup *w, int state_dir_fd);
+void pk_wakeup_open(struct pk_wakeup *w, const struct pk_state_dir *d, int state_dir_fd);
 void pk_wakeup_close(struct pk_wakeup *w);
 void pk_wakeup_forked(struct pk_wakeup *w);
 /* Listens for pokes to this lease from now on; 0: to none. */

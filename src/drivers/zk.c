@@ -249,7 +249,7 @@ static enum picket_status zk_open(const char *rest, struct pk_store **out)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&z->changed, &attr);
     pthread_condattr_destroy(&attr);
-    pk_url_show(&z->url, "zk", z->shown, sizeof z->shown);
+    pk_url_show(&z->url, z->shown, sizeof z->shown);
     s = pk_url_places(&z->url, PK_ZK_PORT, PK_ZK_FORM, &z->places);
     s = s == PICKET_OK ? read_root(z) : s;
     s = s == PICKET_OK ? read_names(z) : s;

@@ -291,7 +291,7 @@ static enum picket_status open_mysql(const char *url, struct pk_resource **out)
         pk_url_free(&u);
         return s;
     }
-    pk_url_show(&u, "mysql", where, sizeof where);
+    pk_url_show(&u, where, sizeof where);
     s = u.path[0] == '\0'
             ? pk_fail(PICKET_BADARG, "%s names no database; it is " FORM, where)
             : pk_sql_open(&base, url, where, out);

@@ -55,7 +55,7 @@ static enum picket_status open_redis(const char *url, struct pk_resource **out)
     }
     if (s == PICKET_OK) {
         l->url = &r->url;
-        pk_url_show(&r->url, "redis", l->where, sizeof l->where);
+        pk_url_show(&r->url, l->where, sizeof l->where);
         s = is_number(r->url.path)
                 ? pk_redis_reach(l, pk_clock_ms() + CONNECT_MS)
                 : pk_fail(PICKET_BADARG, "%s: Redis numbers its databases; it is " FORM,

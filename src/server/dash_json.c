@@ -233,7 +233,7 @@ static bool put_claim(void *ctx, const struct pk_look_claim *c)
     struct writing *w = all->w;
     pk_jout_begin(&w->j, '{');
     pk_jout_put_number(&w->j, "token", c->token);
-    pk_jout_put_number(&w->j, "lease", c->lease);
+    pk_jout_put_id(&w->j, "lease", c->lease);
     pk_jout_put_text(&w->j, "mode", pk_text(pk_mode_name(c->mode)), SHOWN_BYTES);
     pk_jout_put_text(&w->j, "label", c->label, LABEL_BYTES);
     pk_jout_put_text(&w->j, "value", c->value, SHOWN_BYTES);

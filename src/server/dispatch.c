@@ -230,7 +230,7 @@ static void answer_native(struct pk_conn *c, const struct pk_command *cmd,
                           const struct pk_effects *e)
 {
     const struct pk_effect *reply = reply_of(e);
-    if (c->out.resp3 && pk_turn_serving(c->server->turn)) {
+    if (c->out.resp3) {
         own_leases(c, e);
     } else if (blocks(c, cmd) && reply->status == PK_QUEUED) {
         pk_hub_wait(&c->server->hub, c, reply);
@@ -264,7 +264,9 @@ void pk_dispatch_answer(void *ctx, struct pk_ticket t, const struct pk_command *
 {
     struct pk_server *s = ctx;
     struct pk_conn *c = pk_conn_at(s, t.who);
-    note_disk(s, false);
+    if (cmd == NULL || !pk_command_is_read(cmd)) {
+        note_disk(s, false); /* an entry went to the log */
+    }
     if (c == NULL) {
         return;
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "server/json_out.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static void raw(struct pk_jout *j, const char *text)
@@ -124,6 +126,13 @@ void pk_jout_put_number(struct pk_jout *j, const char *key, uint64_t v)
 {
     pk_jout_key(j, key);
     pk_jout_number(j, v);
+}
+
+void pk_jout_put_id(struct pk_jout *j, const char *key, uint64_t id)
+{
+    char digits[24];
+    (void)snprintf(digits, sizeof digits, "%" PRIu64, id);
+    pk_jout_put_text(j, key, pk_text(digits), sizeof digits);
 }
 
 void pk_jout_put_bool(struct pk_jout *j, const char *key, bool v)

@@ -30,6 +30,8 @@ void pk_jout_text(struct pk_jout *j, struct pk_bytes text, uint32_t most);
 
 /* A key and its value. */
 void pk_jout_put_number(struct pk_jout *j, const char *key, uint64_t v);
+/* An id: a string of digits, since JavaScript rounds numbers above 2^53. */
+void pk_jout_put_id(struct pk_jout *j, const char *key, uint64_t id);
 void pk_jout_put_bool(struct pk_jout *j, const char *key, bool v);
 void pk_jout_put_text(struct pk_jout *j, const char *key, struct pk_bytes text,
                       uint32_t most);

@@ -16,7 +16,7 @@ def assignments(text):
                           stdout=subprocess.PIPE, text=True, check=True)
     lock, token, lease, rest = done.stdout.split("\0")
     contains(rest, "PICKET_LEASE=" + lease)
-    return lock, int(token), int(lease)
+    return lock, int(token), lease
 
 
 @test
@@ -84,7 +84,7 @@ def acquire__hands_over_a_whole_lease(t):
     before = time.monotonic()
     let_go(holder)
     equal((waiter.communicate()[0][:1], waiter.returncode), ("{", 0))
-    left = parsed(t.picket("show", "-o", "json", "db"))["holds"][0]["lease_left_ms"]
+    left = parsed(t.picket("show", "-o", "json", "db"))["holds"][0]["left_ms"]
     took = (time.monotonic() - before) * 1000
     check(left >= 3600_000 - took - 10, f"{left} ms left {took} ms after the release")
 
@@ -240,7 +240,7 @@ def watch__prints_one_object_per_line(t):
     ok(t.picket("fence", "claim", "x/r", "--token", got["token"]))
     out, _ = watch.communicate()
     events = [json.loads(line) for line in out.splitlines()]
-    equal([(e["event"], e["name"]) for e in events],
+    equal([(e["event"], e.get("lock", e.get("resource"))) for e in events],
           [("granted", "x/1"), ("ended", "x/1"), ("granted", "x/2"), ("ended", "x/2"),
            ("fence-raised", "x/r")])
     equal((events[3]["why"], events[3]["reason"]), ("broken", "be gone"))
@@ -273,7 +273,7 @@ def watch__prints_text_until_it_is_stopped(t):
 def elect__leads_until_a_signal(t):
     leader = t.start("elect", "-o", "json", "lead", "host:80")
     got = json.loads(leader.stdout.readline())
-    equal((got["election"], got["value"]), ("lead", "host:80"))
+    equal((got["lock"], got["value"]), ("lead", "host:80"))
     equal(ok(t.picket("elect", "--observe", "--once", "lead")),
           f"leader lead token={got['token']} value=host:80\n")
     equal(t.picket("elect", "-n", "lead", "other").returncode, 124)

@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from holding import freeze, hold, let_go, line_with, waiting
+from cluster import free_ports
 from tap import alive, check, contains, equal, main, test, wait_until
 
 
@@ -45,6 +46,60 @@ def run__makes_a_relative_url_absolute_for_the_child(t):
 def run__leaves_standard_streams_to_the_child(t):
     equal(run(t, "db", "--", "cat", input="in\n"), (0, "in\n", ""))
     equal(run(t, "db", "--", "sh", "-c", "echo err >&2"), (0, "", "err\n"))
+
+
+@test
+def run__finds_no_descriptor_of_ours_where_one_was_closed(t):
+    """A closed standard input was an internal pipe in the job, which read it for ever."""
+    look = t.write("look.py", "import os, sys\n"
+                   "of_ours = '/proc/self/fd/{}'.format\n"
+                   "there = [n for n in range(3) if os.path.exists(of_ours(n))]\n"
+                   "open(sys.argv[1], 'w').write(str(there))\n"
+                   "sys.exit(3)\n")
+    for words in ((), ("-F",)):
+        for closed in ("<&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"):
+            script = (f"exec {closed}; exec '{t.program}' run {' '.join(words)} db -- "
+                      f"python3 '{look}' '{t.path('fds')}'")
+            done = subprocess.run(["sh", "-c", script], stdin=subprocess.PIPE, env=t.env,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  check=False)
+            equal(done.returncode, 3)
+            gone = {{"<&-": 0, ">&-": 1, "2>&-": 2}[c] for c in closed.split()}
+            equal(t.read("fds"), str([n for n in range(3) if n not in gone]))
+    check(is_free(t, "db"), "not released")
+
+
+@test
+def verbs__do_not_write_into_what_was_opened_for_a_closed_stream(t):
+    """Standard output is closed: whoever prints fails, and holds nothing."""
+    for words, code in (("acquire a", 125), ("show a", 125), ("ls", 125), ("extend", 125),
+                        ("run a -- true", 0), ("acquire -q a -o json", 125)):
+        done = subprocess.run(["sh", "-c", f"exec '{t.program}' {words} <&- >&-"],
+                              env=t.env, stderr=subprocess.PIPE, text=True, check=False)
+        equal((words, done.returncode), (words, code))
+        check(is_free(t, "a"), "held by nobody who knows")
+        equal(os.listdir(t.path("state")).count("journal"), 1)
+
+
+@test
+def run__says_that_a_store_does_not_answer_and_does_not_wait_for_it(t):
+    port, = free_ports(1)
+    url = f"redis://127.0.0.1:{port}"
+    for words in (("run", "-n", "db", "--", "true"), ("acquire", "-n", "db"),
+                  ("elect", "-n", "db", "me"), ("run", "-F", "-n", "db", "--", "true")):
+        done = t.picket(words[0], "--on", url, *words[1:], notices=True)
+        equal(done.returncode, 125)
+        said = done.stderr.splitlines()
+        equal(said[0], f"picket: waiting for an answer of the store {url}")
+        contains(said[-1], "Connection refused")
+    quiet = t.picket("run", "-q", "-n", "db", "--on", url, "--", "true", notices=True)
+    equal((quiet.returncode, len(quiet.stderr.splitlines())), (125, 1))
+    # Whoever would wait for the lock gives the store more time than who does not.
+    on = ("--on", url, "--ttl", "30s")
+    patient = t.start("run", *on, "db", "--", "true")
+    line_with(patient.stderr, "waiting for an answer")
+    equal(t.picket("run", *on, "-n", "db", "--", "true").returncode, 125)
+    equal(patient.poll(), None)
 
 
 @test
@@ -404,6 +459,110 @@ def no_fork__waiting_ends_by_a_signal_and_leaves_nothing(t):
     wait_until(lambda: view(t, "db")["waiters"] == 0, what="leaving the queue")
     let_go(holder)
     check(not os.path.exists(t.path("ran")), "the command ran")
+
+
+# ---- processes that outlive the command ----
+
+BACKGROUND = "sleep 1000 >/dev/null 2>&1 & echo $! > child; exit 7"
+
+
+def child_of(t):
+    return int(wait_until(lambda: t.read("child")))
+
+
+@test
+def run__ends_what_the_command_leaves_behind_and_says_so(t):
+    code, _, said = run(t, "db", "--", "sh", "-c", BACKGROUND)
+    equal(code, 7)
+    equal(said.count("\n"), 1)
+    contains(said, "picket: ended 1 process that the command left behind (")
+    contains(said, "--wait-children waits for them")
+    check(not alive(child_of(t)), "it runs on")
+    equal(run(t, "-q", "db", "--", "sh", "-c", BACKGROUND), (7, "", ""))
+    code, _, said = run(t, "db", "--", "sh", "-c", "sleep 1000 & sleep 1000 & exit 0")
+    contains(said, "ended 2 processes that")
+
+
+@test
+def run__waits_for_children_when_asked_to(t):
+    job = t.start("run", "--wait-children", "db", "--", "sh", "-c",
+                  "(until [ -e go ]; do sleep 0.01; done; echo done > out) & "
+                  "echo $! > child; exit 7")
+    child = child_of(t)
+    wait_until(lambda: not [p for p in children(job.pid) if command_of(p) == "sh"
+                            and p != child], what="the main process' end")
+    equal(view(t, "db")["state"], "held")
+    t.write("go", "")
+    equal((job.wait(), t.read("out"), job.stderr.read()), (7, "done\n", ""))
+    check(is_free(t, "db"), "not released")
+
+
+def children(pid):
+    """All that descends from a process."""
+    found = []
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            for child in map(int, f.read().split()):
+                found += [child] + children(child)
+    except FileNotFoundError:
+        pass
+    return found
+
+
+def command_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+            return f.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+@test
+def run__passes_signals_to_children_that_it_waits_for(t):
+    job = t.start("run", "--wait-children", "db", "--", "sh", "-c", BACKGROUND)
+    child = child_of(t)
+    wait_until(lambda: len(children(job.pid)) == 2, what="the main process' end")
+    job.send_signal(signal.SIGTERM)
+    equal(job.wait(), 7)
+    check(not alive(child), "it runs on")
+    check(is_free(t, "db"), "not released")
+
+
+@test
+def run__ends_children_that_it_waits_for_with_the_lock(t):
+    job = t.start("run", "--wait-children", "db", "--", "sh", "-c", BACKGROUND)
+    child = child_of(t)
+    wait_until(lambda: len(children(job.pid)) == 2, what="the main process' end")
+    equal(t.picket("break", "db", "--reason", "test").returncode, 0)
+    equal(job.wait(), 123)
+    check(not alive(child), "it runs on")
+
+
+@test
+def run__leaves_children_alone_when_asked_to(t):
+    code, _, said = run(t, "--leave-children", "db", "--", "sh", "-c", BACKGROUND)
+    equal(code, 7)
+    contains(said, "left 1 process behind (")
+    contains(said, "running on without the lock")
+    check(alive(child_of(t)), "it was ended")
+    check(is_free(t, "db"), "not released")
+    os.kill(child_of(t), signal.SIGKILL)
+    # A loss ends everything in any case.
+    job = t.start("run", "--leave-children", "db", "--", "sh", "-c",
+                  "sleep 1000 & echo $! > second; wait")
+    second = int(wait_until(lambda: t.read("second")))
+    equal(t.picket("break", "db", "--reason", "test").returncode, 0)
+    equal(job.wait(), 123)
+    check(not alive(second), "it runs on")
+
+
+@test
+def run__refuses_what_excludes_each_other_for_children(t):
+    for words in (("run", "--wait-children", "--leave-children"),
+                  ("run", "-F", "--wait-children"), ("once", "--leave-children")):
+        done = t.picket(*words, "db", "--", "true")
+        equal(done.returncode, 125)
+        contains(done.stderr, "-children")
 
 
 main()

@@ -244,6 +244,7 @@ def full_disk__refuses_commands_and_serves_again_when_there_is_room(t):
             equal(node.ask("CLUSTER", "STATUS")["standing"], "leader")
             refused(node, "LEASE", "OPEN", 60000)
             equal(node.ask("LOCK", "SHOW", "db")["status"], "OK")
+            check("event=disk-ok" not in node.words(), "a read is no sign of room")
             check(node.metric("picket_no_space_total") > 0, "not counted")
             node.kill()  # and again, on the full disk
             node.start()

@@ -13,7 +13,7 @@ import time
 from cluster import QUICK, Cluster, free_ports
 from tap import check, contains, equal, main, skip, stopped, test, wait_until
 
-FLAGS = ["shared", "semaphore", "sets", "election", "fence", "watch", "lock_delay",
+FLAGS = ["shared", "semaphore", "sets", "election", "fences", "watch", "lock_delay",
          "extend", "by_id", "reasons"]
 
 
@@ -116,7 +116,8 @@ def doctor__takes_no_lock(t):
     first = json.loads(t.picket("acquire", "-o", "json", "a").stdout)
     t.picket("doctor", "-q")
     second = json.loads(t.picket("acquire", "-o", "json", "b").stdout)
-    equal((second["token"], second["lease"]), (first["token"] + 1, first["lease"] + 1))
+    equal((second["token"], int(second["lease"])),
+          (first["token"] + 1, int(first["lease"]) + 1))
     equal(t.picket("ls", "-q").stdout, "a\nb\n")
 
 
@@ -269,7 +270,7 @@ def documents__tables_say_what_the_drivers_declare(t):
         flags = [d[k] for k in ("shared", "election", "watch", "extend", "by_id",
                                 "lock_delay", "reasons", "sets")]
         equal((name, second[name]), (name, ["yes" if f else "no" for f in flags]))
-        equal(d["sets"], d["semaphore"] and d["fence"])
+        equal(d["sets"], d["semaphore"] and d["fences"])
 
 
 # ---- what goes wrong ----

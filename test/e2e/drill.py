@@ -22,10 +22,10 @@ def drill__shows_the_late_write_refused(t):
     done = t.picket("drill", *FAST, "-o", "json")
     equal(done.returncode, 0)
     told = json.loads(done.stdout)
-    equal((told["safe"], told["fence"], len(told["rounds"])), (True, True, 1))
+    equal((told["safe"], told["fenced"], len(told["rounds"])), (True, True, 1))
     one = told["rounds"][0]
     check(one["first_token"] < one["second_token"], "tokens don't grow")
-    equal((one["refused"], one["lost_update"]), (True, False))
+    equal((one["stale_write_refused"], one["lost_update"]), (True, False))
     text = "\n".join(events(done))
     for part in ("is paused", "wakes up", "refused: token", "lock is lost", "SAFE"):
         contains(text, part)

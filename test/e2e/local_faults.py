@@ -153,7 +153,7 @@ def full_disk__is_told_and_loses_nothing(t):
 
 def left_of(show, token):
     equal([hold["token"] for hold in show["holds"]], [token])
-    return show["holds"][0]["lease_left_ms"]
+    return show["holds"][0]["left_ms"]
 
 
 @test
@@ -387,8 +387,8 @@ def lock__held_by_a_stranger(t):
     holder = subprocess.Popen(["flock", "-o", lock, "sleep", "300"])
     wait_until(lambda: not permitted("flock", "-n", lock, "true"), what="the lock")
     before = fingerprint(t.path("state"))
-    verbs = [["show", "kept"], ["ls"], ["acquire", "db"],
-             ["run", "db", "--", "touch", t.path("ran")]]
+    verbs = [["show", "kept"], ["ls"], ["acquire", "-q", "db"],
+             ["run", "-q", "db", "--", "touch", t.path("ran")]]
     started = [t.start(*verb) for verb in verbs]  # together: each is patient for a while
     for p in started:
         out, err = p.communicate()

@@ -341,7 +341,7 @@ def token__is_needed_and_never_shown(t):
         for url, code in [(f"consul://{there}", 122),
                           (f"consul://:nonsense77@{there}", 122),
                           (f"consul://:{ROOT}@{there}", 0)]:
-            done = t.picket("acquire", "--on", url, "-n", "db")
+            done = t.picket("acquire", "-q", "--on", url, "-n", "db")
             equal(done.returncode, code)
             said = done.stdout + done.stderr
             check("nonsense77" not in said and ROOT not in said, said)
@@ -401,7 +401,7 @@ def wrong_servers__are_told_from_none(t):
     for port, word in [(web.server_port, "is not a Consul"),
                        (talker.getsockname()[1], "is not a Consul"),
                        (free_ports(1)[0], "connect")]:
-        done = t.picket("acquire", "-n", "--ttl", "1s", "--on",
+        done = t.picket("acquire", "-q", "-n", "--ttl", "1s", "--on",
                         f"consul://127.0.0.1:{port}", "db")
         equal(done.returncode, 125)
         equal(len(done.stderr.splitlines()), 1)

@@ -258,7 +258,7 @@ def dead_majority__is_one_clear_line(t):
         for m in e.members[:2]:
             m.kill()
         contains(ended(holder, LOST), "lost")
-        done = t.picket("run", "other", "--on", e.url, "-w", "1s", "--", "true")
+        done = t.picket("run", "-q", "other", "--on", e.url, "-w", "1s", "--", "true")
         equal(done.returncode, 125)
         equal(done.stderr.count("\n"), 1)
         contains(done.stderr, e.url)
@@ -654,7 +654,7 @@ def password__wrong_is_denied_and_right_outlives_a_restart(t):
             e.ctl(*words)
         e.user = ("--user", "root:top")
         for who in ("worker:wr0ng@", "nobody:s3cret@", ""):
-            done = t.picket("run", "db", "--on", f"etcd://{who}{e.hosts}", "--",
+            done = t.picket("run", "-q", "db", "--on", f"etcd://{who}{e.hosts}", "--",
                             "true")
             equal((who, done.returncode), (who, 122))
             equal(done.stderr.count("\n"), 1)

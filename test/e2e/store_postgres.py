@@ -387,7 +387,7 @@ def stopped_server_is_a_loss(t, db, url):
     signal_all(db, signal.SIGSTOP)
     try:
         equal(p.wait(timeout=WAIT_S), 123)
-        done = t.picket("run", "--on", url, "-w", "1s", "other", "--", "true")
+        done = t.picket("run", "-q", "--on", url, "-w", "1s", "other", "--", "true")
         equal(done.returncode, 125)
         equal(len(done.stderr.splitlines()), 1)
         contains(done.stderr, f"postgres://app@127.0.0.1:{db.port}/postgres")
@@ -506,7 +506,7 @@ def transaction_pooling_is_refused(t, db, url):
     for pooling in (["transaction"], ["transaction", "server_round_robin = 1"],
                     ["transaction", "default_pool_size = 1"], ["statement"]):
         with bouncer(t, db, *pooling) as pooled:
-            done = t.picket("run", "--on", pooled + mode, "db", "--", "true")
+            done = t.picket("run", "-q", "--on", pooled + mode, "db", "--", "true")
             equal(done.returncode, 125)
             equal(len(done.stderr.splitlines()), 1)
             contains(done.stderr, "pool_mode=session")
@@ -534,7 +534,7 @@ def session_pooling_works(t, db, url):
 # ---- bad places ----
 
 def refusal(t, url, code, *words):
-    done = t.picket("run", "--on", url, "-w", "2s", "db", "--", "true")
+    done = t.picket("run", "-q", "--on", url, "-w", "2s", "db", "--", "true")
     equal((done.returncode, len(done.stderr.splitlines())), (code, 1))
     for word in words:
         contains(done.stderr, word)

@@ -372,7 +372,7 @@ def child__has_none_of_the_librarys_descriptors(t):
 # ---- bad words, wrong servers ----
 
 def refused(t, url, code, part, *words):
-    done = t.picket("run", "-n", *words, "--on", url, "db", "--", "true")
+    done = t.picket("run", "-q", "-n", *words, "--on", url, "db", "--", "true")
     equal((done.returncode, done.stdout), (code, ""))
     equal(done.stderr.count("\n"), 1)
     contains(done.stderr, part)

@@ -131,11 +131,36 @@ TEST(url__has_all_its_parts)
     CHECK_STR(p.list[1].host, "::1");
     CHECK_U64(p.list[1].port, 2);
     CHECK_U64(p.list[2].port, 99);
-    pk_url_show(&u, "etcd", shown, sizeof shown);
-    CHECK_STR(shown, "etcd://bob@h1:1,[::1]:2,h3/a/b?prefix=p/q&x=1");
+    pk_url_show(&u, shown, sizeof shown);
+    CHECK_STR(shown, "etcd://bob@h1:1,[::1]:2,h3/a/b?prefix=p%2Fq&x=1");
     struct pk_place one;
     CHECK(pk_url_place(&u, FORM, &one) == PICKET_BADARG);
     pk_url_free(&u);
+}
+
+TEST(url__shows_no_secret)
+{
+    static const char *const pairs[][2] = {
+        {"redis://bob:s3cret@h:1/0", "redis://bob@h:1/0"},
+        {"redis://:s3cret@h", "redis://h"},
+        {"consul://:s3cret@[::1]:8500/p", "consul://[::1]:8500/p"},
+        {"etcd://bob:s@3?cret@h1,h2/p@q", "etcd://bob@h1,h2/p@q"},
+        {"redis://bob:s3/cret@h", "redis://bob@h"}, /* not escaped, as it should be */
+        {"postgres://h/d?user=u&PassWord=s3cret&x=1",
+         "postgres://h/d?user=u&PassWord=&x=1"},
+        {"postgres://h/d?sslpassword=s3cret", "postgres://h/d?sslpassword="},
+        {"host=h password=s3cret dbname=d", "host=h password= dbname=d"},
+        {"etcd://h1:1,h2/a@b:c", "etcd://h1:1,h2/a@b:c"},
+        {"redis://?socket=/a@b", "redis://?socket=/a@b"},
+        {"--on=redis://:s3cret@h", "--on=redis://h"},
+        {"local:/var/lib/a:b@c", "local:/var/lib/a:b@c"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        char *shown = pk_url_redact(pairs[i][0]);
+        CHECK_STR(shown, pairs[i][1]);
+        free(shown);
+    }
 }
 
 TEST(url__may_be_short)

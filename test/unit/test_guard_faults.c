@@ -188,7 +188,7 @@ struct scene {
 static void note_orphaned(void *ctx)
 {
     struct scene *scene = ctx;
-    atomic_store(&scene->tree_then, pk_proctree_count(0, false));
+    atomic_store(&scene->tree_then, pk_proctree_count(0, false, NULL));
     atomic_fetch_add(&scene->orphaned, 1);
 }
 

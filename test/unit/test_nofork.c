@@ -167,7 +167,7 @@ static void finish(struct run *run, enum pk_nofork_end end)
     CHECK_U64(atomic_load(&run->scene->end), 1 + (int)end);
     CHECK_U64(atomic_load(&run->scene->left), 0);
     CHECK(line_ends(&run->l));
-    CHECK_U64(pk_proctree_count(0, false), 0);
+    CHECK_U64(pk_proctree_count(0, false, NULL), 0);
     CHECK(close(run->l.in) == 0);
     CHECK(munmap(run->scene, sizeof *run->scene) == 0);
 }

@@ -73,9 +73,9 @@ TEST(proctree__walk_and_sweep_agree)
             CHECK_U64(walked.at[i].start, swept.at[i].start);
         }
     }
-    CHECK_U64(pk_proctree_count(root, false), 5);
-    CHECK_U64(pk_proctree_count(root, true), 6);
-    CHECK_U64(pk_proctree_count(0, false), 6);
+    CHECK_U64(pk_proctree_count(root, false, NULL), 5);
+    CHECK_U64(pk_proctree_count(root, true, NULL), 6);
+    CHECK_U64(pk_proctree_count(0, false, NULL), 6);
     pk_procscan_free(&walked);
     pk_procscan_free(&swept);
     CHECK_U64(pk_proctree_kill(0, false, PATIENCE_MS), 0);
@@ -91,7 +91,7 @@ TEST(proctree__signal_reaches_every_generation)
     (void)grow(&l, be_stubborn);
     CHECK(line_brings(&l, 3));
     CHECK_U64(pk_proctree_signal(0, false, SIGTERM, NULL), 3);
-    CHECK_U64(pk_proctree_count(0, false), 3); /* they ignore it */
+    CHECK_U64(pk_proctree_count(0, false, NULL), 3); /* they ignore it */
     CHECK_U64(pk_proctree_signal(0, false, SIGKILL, NULL), 3);
     CHECK(line_ends(&l));
     CHECK(close(l.in) == 0);
@@ -131,7 +131,7 @@ TEST(proctree__kill_leaves_nothing_of_a_stubborn_tree)
     CHECK(line_brings(&l, 3));
     CHECK(pk_proctree_kill_child(root, PATIENCE_MS, &status));
     CHECK_U64(status, SIGKILL);
-    CHECK_U64(pk_proctree_count(0, false), 2);
+    CHECK_U64(pk_proctree_count(0, false, NULL), 2);
     CHECK_U64(pk_proctree_kill(0, false, PATIENCE_MS), 0);
     CHECK(line_ends_within(&l, 0));
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
@@ -206,11 +206,11 @@ static bool end_of_another_root(uint32_t obey_ms)
     pid_t root = grow(&l, obedient_root_of_stubborn_tree);
     /* The third generation is ours by now (we are the subreaper), not the root's. */
     CHECK(line_brings(&l, 4));
-    CHECK_U64(pk_proctree_count(root, true), 3);
+    CHECK_U64(pk_proctree_count(root, true, NULL), 3);
     CHECK_U64(pk_proctree_end(root, true, obey_ms, PATIENCE_MS), 0);
     int status = end_of(root);
     CHECK(status == 5 << 8 || status == SIGKILL);
-    CHECK_U64(pk_proctree_count(0, false), 1);
+    CHECK_U64(pk_proctree_count(0, false, NULL), 1);
     CHECK_U64(pk_proctree_kill(0, false, PATIENCE_MS), 0);
     CHECK(line_ends_within(&l, 0));
     CHECK(close(l.in) == 0);
@@ -297,7 +297,7 @@ TEST(proctree__process_without_first_thread_is_alive)
     CHECK(line_brings(&l, 2));
     CHECK(pk_procscan_read(root, &p));
     CHECK(p.state == 'Z' && !p.dead);
-    CHECK_U64(pk_proctree_count(0, false), 2);
+    CHECK_U64(pk_proctree_count(0, false, NULL), 2);
     CHECK_U64(pk_proctree_freeze(0, false, PATIENCE_MS, NULL), 0);
     CHECK(pk_procscan_stopped(root));
     CHECK_U64(pk_proctree_kill(0, false, PATIENCE_MS), 0);
@@ -322,7 +322,7 @@ TEST(proctree__name_of_a_process_hides_nothing)
     CHECK(line_brings(&l, 1));
     CHECK(pk_procscan_read(root, &p));
     CHECK(!p.dead && p.parent == getpid());
-    CHECK_U64(pk_proctree_count(0, false), 1);
+    CHECK_U64(pk_proctree_count(0, false, NULL), 1);
     CHECK_U64(pk_proctree_kill(0, false, PATIENCE_MS), 0);
     CHECK(line_ends_within(&l, 0));
     CHECK(close(l.in) == 0);
@@ -337,7 +337,7 @@ TEST(proctree__dead_root_has_no_tree)
     CHECK(line_brings(&l, 1));
     CHECK_U64(pk_proctree_kill(root, true, PATIENCE_MS), 0);
     CHECK_U64(end_of(root), SIGKILL);
-    CHECK_U64(pk_proctree_count(root, true), 0);
+    CHECK_U64(pk_proctree_count(root, true, NULL), 0);
     CHECK_U64(pk_proctree_end(root, true, 0, 0), 0);
     CHECK(close(l.in) == 0);
 }
