@@ -66,8 +66,8 @@ threads=0
 {
     CC=gcc configure build-tsan -Db_sanitize=thread -Doptimization=1 &&
         meson test -C build-tsan test_cas test_client test_client_callback \
-            test_client_fork test_client_order test_remote test_remote_time \
-            test_remote_watch contend
+            test_client_fork test_client_order test_remote test_remote_missed \
+            test_remote_time test_remote_watch contend
 } || threads=$?
 
 python3 tools/tally.py "build:$plain" "build-asan:$sanitized" "build-tsan:$threads"
