@@ -588,12 +588,11 @@ static enum picket_status default_path(char *out, size_t size)
 {
     const char *state = getenv("XDG_STATE_HOME");
     const char *home = getenv("HOME");
-    if (pk_state_dir_machine()) {
+    bool chosen = state != NULL && state[0] == '/';
+    if (pk_state_dir_machine() || (geteuid() == 0 && !chosen)) {
         snprintf(out, size, "%s", PK_STATE_DIR_MACHINE);
-    } else if (state != NULL && state[0] == '/') {
+    } else if (chosen) {
         snprintf(out, size, "%s/picket", state);
-    } else if (geteuid() == 0) {
-        snprintf(out, size, "%s", PK_STATE_DIR_MACHINE);
     } else if (home != NULL && home[0] == '/') {
         snprintf(out, size, "%s/.local/state/picket", home);
     } else {

@@ -551,7 +551,7 @@ def etcdctl_lock__and_run_exclude_each_other(t):
 def revoked__under_a_holder_is_told_at_once(t):
     with Etcd(t.dir) as e:
         holder = hold(t, "db", "--ttl", LONG, "--on", e.url)
-        e.ctl("lease", "revoke", f"{held(t, e, 'db')['lease']:x}")
+        e.ctl("lease", "revoke", f"{int(held(t, e, 'db')['lease']):x}")
         contains(ended(holder, LOST), "lost")
 
 
@@ -573,13 +573,13 @@ def revoked__under_a_waiter_it_is_never_granted(t):
         queue = parsed(t.picket("show", "db", "--on", e.url, "-o", "json"))["queue"]
         os.kill(waiter.pid, signal.SIGSTOP)  # so that it learns of both at once
         wait_until(lambda: stopped(waiter.pid), what="a stopped waiter")
-        e.ctl("lease", "revoke", f"{queue[0]['lease']:x}")
+        e.ctl("lease", "revoke", f"{int(queue[0]['lease']):x}")
         let_go(holder)
         equal(e.claims("db"), [])
         os.kill(waiter.pid, signal.SIGCONT)
         contains(line_with(waiter.stderr, "lost"), "queueing again")
         equal(waiter.wait(SOON_S), 0)
-        check(int(waiter.stdout.read()) != queue[0]["lease"], "granted without a lease")
+        check(waiter.stdout.read().strip() != queue[0]["lease"], "granted without a lease")
 
 
 @test
