@@ -19,7 +19,12 @@ void *pk_door_resize(void *old, size_t size);
 /* Reports a broken invariant or an exhausted resource, and stops the process. */
 _Noreturn void pk_door_stop(const char *file, int line, const char *why);
 
-/* A bug in our own code, in release builds too: stopping beats answering wrongly. */
+/* A bug in our own code, in release builds too: stopping beats answering wrongly. A page
+ * has no room for the texts: there, file and line must do. */
+#ifdef __wasm__
+#define PK_ASSERT(x) ((x) ? (void)0 : pk_door_stop(__FILE_NAME__, __LINE__, ""))
+#else
 #define PK_ASSERT(x) ((x) ? (void)0 : pk_door_stop(__FILE__, __LINE__, #x))
+#endif
 
 #endif

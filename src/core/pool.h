@@ -10,7 +10,8 @@
  * come through the door themselves.
  *
  * Under AddressSanitizer and MemorySanitizer everything comes through the door, so that
- * they see each use of what was given back.
+ * they see each use of what was given back. In WebAssembly it does, too: there the bytes
+ * of the page count for more.
  */
 #ifndef PICKET_CORE_POOL_H
 #define PICKET_CORE_POOL_H

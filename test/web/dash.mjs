@@ -72,7 +72,7 @@ test("a_real_holder_appears_and_its_lease_is_renewed", async ({ page }) => {
   await operator("run", "orders/export");
   await row(page, "orders/export").waitFor();
   contains(await cell(page, "orders/export", 1).innerText(), "@");
-  contains(await cell(page, "orders/export", 1).innerText(), "picket run");
+  contains(await cell(page, "orders/export", 1).innerText(), "sleep");
   check(await seconds(cell(page, "orders/export", 2)) > 0, "no token");
   const lease = cell(page, "orders/export", 3);
   const first = await seconds(lease);
