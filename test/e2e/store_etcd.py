@@ -579,7 +579,8 @@ def revoked__under_a_waiter_it_is_never_granted(t):
         os.kill(waiter.pid, signal.SIGCONT)
         contains(line_with(waiter.stderr, "lost"), "queueing again")
         equal(waiter.wait(SOON_S), 0)
-        check(waiter.stdout.read().strip() != queue[0]["lease"], "granted without a lease")
+        check(waiter.stdout.read().strip() != queue[0]["lease"],
+              "granted without a lease")
 
 
 @test
