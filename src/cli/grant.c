@@ -75,8 +75,8 @@ const struct pk_option pk_grant_kinds[] = {
 
 static int check_label(struct pk_grant *g)
 {
-    const char *wish = g->label != NULL ? g->label : getenv("PICKET_LABEL");
-    g->label = wish != NULL && wish[0] != '\0' ? wish : "program";
+    const char *given = g->label != NULL ? g->label : getenv("PICKET_LABEL");
+    g->label = given != NULL && given[0] != '\0' ? given : "program";
     bool known = strcmp(g->label, "program") == 0 || strcmp(g->label, "command") == 0;
     return known ? 0
                  : pk_errors_fail("--label \"%s\" is neither program nor command; see "
@@ -137,7 +137,8 @@ static void stretch(struct pk_grant *g, struct picket_options *o)
 static void start_notice(struct pk_notice *n, const struct pk_grant *g)
 {
     char text[sizeof g->store + 80];
-    (void)snprintf(text, sizeof text, "waiting for an answer of the store %s", g->store);
+    (void)snprintf(text, sizeof text, "waiting for an answer from the store %s",
+                   g->store);
     pk_notice_start(n, text);
 }
 

@@ -9,12 +9,12 @@
  *
  * A leader that has applied an entry of its own term has applied everything that leaders
  * before it acknowledged, and knows its own. It begins a *round*: it asks all voters for
- * their term (PROBE). A voter answers with the term that
- * it is in (TERM). When a majority, the leader included, answers with the leader's own
- * term, none of them had voted for another leader by then. So whoever is elected later
- * is elected after the round began, and commits nothing before it. A follower asks its
- * leader (ASK), for which the question is one more read; the leader says up to which
- * index the follower must have applied (INDEX). No clock is trusted anywhere.
+ * their term (PROBE), and each voter answers with the term that it is in (TERM). When a
+ * majority, the leader included, is in the leader's own term, none of them had voted for
+ * another leader when it answered. So a later leader is elected after the round began,
+ * and commits nothing before that. A follower asks its leader (ASK), for which the
+ * question is one more read; the leader answers up to which index the follower must have
+ * applied the log (INDEX). No clock is trusted anywhere.
  *
  * Rounds have numbers that grow, and a later one that is confirmed confirms all before
  * it. Any note may be lost: then there is another round. `run` is a random number of the

@@ -8,7 +8,7 @@ import time
 
 from holding import freeze, hold, let_go, line_with, waiting
 from cluster import free_ports
-from tap import alive, check, contains, equal, main, test, wait_until
+from tap import alive, check, contains, equal, main, test, wait_until, without_notices
 
 
 def view(t, name):
@@ -90,7 +90,7 @@ def run__says_that_a_store_does_not_answer_and_does_not_wait_for_it(t):
         done = t.picket(words[0], "--on", url, *words[1:], notices=True)
         equal(done.returncode, 125)
         said = done.stderr.splitlines()
-        equal(said[0], f"picket: waiting for an answer of the store {url}")
+        equal(said[0], f"picket: waiting for an answer from the store {url}")
         contains(said[-1], "Connection refused")
     quiet = t.picket("run", "-q", "-n", "db", "--on", url, "--", "true", notices=True)
     equal((quiet.returncode, len(quiet.stderr.splitlines())), (125, 1))
@@ -493,7 +493,8 @@ def run__waits_for_children_when_asked_to(t):
                             and p != child], what="the main process' end")
     equal(view(t, "db")["state"], "held")
     t.write("go", "")
-    equal((job.wait(), t.read("out"), job.stderr.read()), (7, "done\n", ""))
+    equal((job.wait(), t.read("out"), without_notices(job.stderr.read())),
+          (7, "done\n", ""))
     check(is_free(t, "db"), "not released")
 
 

@@ -37,9 +37,14 @@ WAIT_S = 120     # for one condition
 SHOWN = 4000     # characters of a text that a failure shows
 SLOW = 0.1       # a test that takes more than this part of its limit says so
 PR_SET_CHILD_SUBREAPER = 36
-NOTICE = "picket: waiting for an answer of the store "
+NOTICE = "picket: waiting for an answer from the store "
 
 _tests = []
+
+
+def without_notices(said):
+    """What a program said on stderr, without what a slow machine makes it say."""
+    return "".join(line for line in said.splitlines(True) if not line.startswith(NOTICE))
 
 
 class Failed(Exception):
@@ -130,8 +135,7 @@ class World:
         done = subprocess.run([self.program, *map(str, args)], timeout=timeout,
                               **self._options(options), check=False)
         if not notices and isinstance(done.stderr, str):
-            done.stderr = "".join(line for line in done.stderr.splitlines(True)
-                                  if not line.startswith(NOTICE))
+            done.stderr = without_notices(done.stderr)
         return done
 
     def start(self, *args, **options):
