@@ -459,8 +459,8 @@ def follower__serves_everybody_or_says_who_leads(t):
             equal(row["value"], big)
             equal(two.ask("QUIT"), "OK")
         with follower.connect() as c:
-            equal(str(refusal(c, "LEASE", "OPEN", 1000)),
-                  f"NOTLEADER 127.0.0.1:{leader.port}")
+            for words in (("LEASE", "OPEN", 1000), ("LOCK", "SHOW", "db")):
+                equal(str(refusal(c, *words)), f"NOTLEADER 127.0.0.1:{leader.port}")
 
 
 @test
