@@ -451,8 +451,11 @@ TEST(proto__limits_are_read_over_those_there_are)
     CHECK_U64(l.leases, 5);
     CHECK_U64(l.ended, 6);
     CHECK_U64(l.locks, pk_limits_default().locks);
-    static const char *const wrong[][2] = {
-        {"leases", "0"}, {"leases", "x"}, {"leases", "4294967297"}, {"lease", "1"}};
+    static const char *const wrong[][2] = {{"leases", "0"},
+                                           {"leases", "x"},
+                                           {"set_locks", "17"},
+                                           {"leases", "4294967297"},
+                                           {"lease", "1"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         pairs[2] = pk_text(wrong[i][0]);
         pairs[3] = pk_text(wrong[i][1]);
